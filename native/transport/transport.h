@@ -1,0 +1,99 @@
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/run.h"
+#include "core/status.h"
+
+namespace kvt {
+
+using PeerId = std::uint32_t;
+using BatchId = std::uint64_t;
+using TimePoint = std::chrono::steady_clock::time_point;
+
+enum class MemoryKind : std::uint8_t { kHost = 0, kDevice = 1 };
+
+// Memory of this process that peers may write to and that may be written from.
+struct Region {
+  std::uintptr_t base = 0;
+  std::size_t size = 0;
+  MemoryKind kind = MemoryKind::kHost;
+  int device = -1;
+};
+
+enum class PeerState : std::uint8_t { kConnecting, kReady, kFailed };
+enum class BatchState : std::uint8_t { kInFlight, kDone, kFailed };
+
+// What became of a batch.
+// may_still_land: after kFailed, whether some of its bytes may yet be read or written. The transport then keeps the batch in
+// quarantine and says through take_drained() when that is over.
+struct BatchResult {
+  BatchState state = BatchState::kInFlight;
+  bool may_still_land = false;
+  Status error;
+};
+
+// How much one post may carry, so that a large slice never delays a small one by more than one batch.
+struct BatchLimits {
+  std::size_t max_runs = 64;
+  std::size_t max_bytes = std::size_t{4} << 20;
+  std::size_t max_in_flight = 2;
+};
+
+// Role: moves runs of bytes into peers' memory.
+// Threading: every method is called on the one progress thread of its agent, the constructor and destructor included,
+//   unless a comment says otherwise.
+// Ownership: owns the regions it allocates; they stay mapped and registered while a batch may still land.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  Transport() = default;
+  Transport(const Transport&) = delete;
+  Transport& operator=(const Transport&) = delete;
+
+  // May take as long as it needs (NIXL: 0.4 s without a GPU). Called once, before anything else.
+  virtual Status open() = 0;
+
+  // Zeroed, resident, registered. `out` is set only on success.
+  virtual Status allocate_region(std::size_t size, Region* out) = 0;
+
+  // What a peer needs to reach every region allocated so far. Opaque to callers.
+  virtual Status metadata(std::vector<std::byte>* out) = 0;
+
+  // Starts to connect; poll_peer says when the peer may be posted to. `metadata` is untrusted: every length is checked.
+  virtual Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) = 0;
+  virtual PeerState poll_peer(PeerId peer, Status* error) = 0;
+
+  // The caller has no batch to this peer in flight (quarantined ones may exist). Idempotent.
+  virtual void remove_peer(PeerId peer) = 0;
+
+  // Whether [address, address + size) lies inside one region that the peer published. Untrusted page tables are checked with it.
+  virtual bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const = 0;
+
+  virtual BatchLimits limits() const = 0;
+
+  // Starts one batch. kDone and kFailed are final; kInFlight is to be polled until it is not. The runs are copied if needed.
+  virtual BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) = 0;
+  virtual BatchResult poll(BatchId batch) = 0;
+
+  // Batches that failed with may_still_land and cannot touch memory any more. Appends.
+  virtual void take_drained(std::vector<BatchId>* out) = 0;
+
+  // Drives what needs driving without a batch of our own: inbound writes, wire-up, hand-over of memory to peers.
+  virtual void progress() = 0;
+
+  // When the thread must call again at the latest although no command arrives; nullopt = only when a command arrives.
+  // Batches in flight and connecting peers count.
+  virtual std::optional<TimePoint> next_wakeup(TimePoint now) const = 0;
+
+  // Releases everything. False when a batch may still land: then regions stay mapped and registered, on purpose, for ever.
+  virtual bool close() = 0;
+};
+
+}  // namespace kvt

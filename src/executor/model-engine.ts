@@ -1,0 +1,28 @@
+import type { ReadyEvent } from '../agent/transfer-agent.js';
+import type { LlmRequest } from './request.js';
+
+/** One chunk of one context request, or one decode step of one generation request. */
+export interface ScheduledWork {
+  readonly request: LlmRequest;
+  /** Prompt tokens `[chunkStart, chunkEnd)` for a chunk; equal for a decode step. */
+  readonly chunkStart: number;
+  readonly chunkEnd: number;
+}
+
+export interface ScheduledBatch {
+  readonly context: readonly ScheduledWork[];
+  readonly generation: readonly ScheduledWork[];
+}
+
+export interface ForwardResult {
+  /** Signalled when the pages of this batch are written; null when they already are. */
+  readonly event: ReadyEvent | null;
+  /** The sampled token of each request that produced one: finished prompts and decode steps. Settles after `event`. */
+  readonly tokens: Promise<ReadonlyMap<LlmRequest, number>>;
+}
+
+/** What a user plugs in. */
+export interface ModelEngine {
+  /** Resolves when the work is enqueued, not when it is done. */
+  forward(batch: ScheduledBatch): Promise<ForwardResult>;
+}

@@ -1,0 +1,65 @@
+import type { RequestId } from '../cache/kv-cache-manager.js';
+import type { KvTransceiverError } from '../errors.js';
+
+export type RequestType = 'context_only' | 'generation_only' | 'context_and_generation';
+export type ScheduleStyle = 'context_first' | 'generation_first';
+
+/** Compute and response phase only; who may touch the pages is the ledger's to say. */
+export type RequestState =
+  | 'DISAGG_CONTEXT_WAIT_SCHEDULER'
+  | 'CONTEXT_INIT'
+  | 'DISAGG_CONTEXT_TRANS_IN_PROGRESS'
+  | 'DISAGG_CONTEXT_COMPLETE'
+  | 'DISAGG_GENERATION_INIT'
+  | 'DISAGG_GENERATION_TRANS_IN_PROGRESS'
+  | 'DISAGG_GENERATION_TRANS_COMPLETE'
+  | 'GENERATION_IN_PROGRESS'
+  | 'GENERATION_COMPLETE'
+  | 'DISAGG_TRANS_ERROR';
+
+/** Travels between coordinator and servers with each request. */
+export interface DisaggregatedParams {
+  readonly requestType: RequestType;
+  readonly scheduleStyle: ScheduleStyle;
+  /** Set by the context server's answer (context first). */
+  readonly ctxRequestId: bigint | null;
+  /** Chosen by the coordinator, renewed by a retry. */
+  readonly disaggRequestId: bigint | null;
+  readonly ctxDpRank: number | null;
+  /** Control endpoint of the context rank that writes. */
+  readonly ctxInfoEndpoint: string | null;
+  readonly firstGenTokens: readonly number[];
+  readonly draftTokens: readonly number[];
+  readonly traceparent: string;
+}
+
+/** One request inside one server. */
+export interface LlmRequest {
+  readonly id: RequestId;
+  readonly promptTokens: Uint32Array;
+  readonly maxTokens: number;
+  readonly beamWidth: number;
+  /** Null for a request that never leaves this server. */
+  readonly disagg: DisaggregatedParams | null;
+
+  state: RequestState;
+  /** Tokens found in the cache at admission. */
+  prepopulatedLen: number;
+  /** The chunk the last scheduled step computed, `[chunkStart, chunkEnd)`. */
+  chunkStart: number;
+  chunkEnd: number;
+  /** Generated tokens so far (the first one comes from the context server). */
+  readonly outputTokens: number[];
+  cancelRequested: boolean;
+  error: KvTransceiverError | null;
+}
+
+/** Prompt tokens that no forward has computed yet. */
+export function remainingPromptTokens(request: LlmRequest): number {
+  return request.promptTokens.length - request.chunkEnd;
+}
+
+/** The id both sides know the request by: an orchestrator's retry renews only `disaggRequestId`. */
+export function requestKey(request: LlmRequest): bigint {
+  return request.disagg?.ctxRequestId ?? request.disagg?.disaggRequestId ?? BigInt(request.id);
+}

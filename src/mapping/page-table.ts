@@ -1,0 +1,54 @@
+/** Where a pool lives. */
+export type PoolMemory = { readonly kind: 'host' } | { readonly kind: 'device'; readonly deviceId: number };
+
+/** One array of equally sized page slots. `address(slot) = base + slot * slotStride`. */
+export interface PagePool {
+  /** Address in the owner's address space (below 2^53). */
+  readonly base: number;
+  readonly memory: PoolMemory;
+  readonly slotBytes: number;
+  readonly slotStride: number;
+  readonly slotCount: number;
+}
+
+export type ViewRole = 'key' | 'value' | 'kv' | 'latent' | 'index_k' | 'scale' | 'conv_state' | 'ssm_state' | 'aux';
+
+export type ViewLayout = 'HND' | 'NHD' | 'REPLICATED' | 'SECTIONED';
+
+/** Where one layer's part of a view lies inside each slot of `pool`. */
+export interface LayerEntry {
+  /** Global layer id. */
+  readonly layer: number;
+  /** Index into `PageTable.pools`. */
+  readonly pool: number;
+  readonly offset: number;
+  readonly bytes: number;
+}
+
+export interface LayerView {
+  readonly role: ViewRole;
+  readonly dtype: string;
+  readonly layout: ViewLayout;
+  readonly headsPerRank: number;
+  readonly headDim: number;
+  /** Ascending global layer id. */
+  readonly layers: readonly LayerEntry[];
+}
+
+export interface PageTableGroup {
+  readonly kind: 'attention' | 'latent' | 'state' | 'aux';
+  readonly windowSize: number | null;
+  readonly tokensPerBlock: number;
+  /** Every pool a view of this group names has exactly this many slots: one slot number addresses all of them. */
+  readonly slotCount: number;
+  readonly views: readonly LayerView[];
+}
+
+/** Everything a peer needs to address this rank's pages. Published once, in HELLO. */
+export interface PageTable {
+  readonly pools: readonly PagePool[];
+  /** Attention, latent and state groups, in the cache manager's order. */
+  readonly layerGroups: readonly PageTableGroup[];
+  /** The aux buffer, addressed like a group of one view, or null. */
+  readonly aux: PageTableGroup | null;
+}

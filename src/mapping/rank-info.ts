@@ -1,0 +1,26 @@
+import type { PageTable } from './page-table.js';
+
+/** What a rank publishes once to each peer, in HELLO and HELLO_ACK. */
+export interface RankInfo {
+  readonly packageVersion: string;
+  readonly instanceName: string;
+  /** Random at every start; a peer with another incarnation is another process. */
+  readonly incarnation: bigint;
+  readonly rank: number;
+  readonly tpSize: number;
+  readonly tpRank: number;
+  readonly ppSize: number;
+  readonly ppRank: number;
+  readonly cpSize: number;
+  readonly cpRank: number;
+  readonly dpSize: number;
+  readonly dpRank: number;
+  readonly attentionDp: boolean;
+  readonly layersPerStage: readonly number[];
+  /** Control endpoint, `tcp://host:port`. */
+  readonly endpoint: string;
+  readonly agent: 'host' | 'nixl' | 'sim';
+  /** Opaque; loaded only from an accepted HELLO. */
+  readonly agentMetadata: Uint8Array;
+  readonly pageTable: PageTable;
+}
