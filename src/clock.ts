@@ -12,6 +12,8 @@ export interface Clock {
   now(): number;
   /** Calls `callback` once, `delayMs` from now. Timers of the system clock do not keep the process alive unless `keepAlive`. */
   setTimer(delayMs: number, callback: () => void, options?: { readonly keepAlive?: boolean }): Timer;
+  /** Resolves after pending I/O was served, without a delay: how a loop yields. */
+  nextTurn(): Promise<void>;
 }
 
 /** The real clock: CLOCK_MONOTONIC, comparable between processes of one machine. */
@@ -24,5 +26,9 @@ export class SystemClock implements Clock {
     const handle = setTimeout(callback, delayMs);
     if (options.keepAlive !== true) handle.unref();
     return { cancel: () => clearTimeout(handle) };
+  }
+
+  nextTurn(): Promise<void> {
+    return new Promise((resolve) => setImmediate(resolve));
   }
 }

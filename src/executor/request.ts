@@ -33,6 +33,14 @@ export interface DisaggregatedParams {
   readonly traceparent: string;
 }
 
+/** How the context side sends this request's pages. Defaults come from the configuration when the request is submitted. */
+export interface TransferPolicy {
+  /** One slice per chunk; else the whole prompt after its last chunk. */
+  readonly pipelined: boolean;
+  /** Reused prefix blocks leave before the first forward step. Only with `pipelined`. */
+  readonly earlyPrefix: boolean;
+}
+
 /** One request inside one server. */
 export interface LlmRequest {
   readonly id: RequestId;
@@ -41,6 +49,7 @@ export interface LlmRequest {
   readonly beamWidth: number;
   /** Null for a request that never leaves this server. */
   readonly disagg: DisaggregatedParams | null;
+  readonly transferPolicy: TransferPolicy;
 
   state: RequestState;
   /** Tokens found in the cache at admission. */

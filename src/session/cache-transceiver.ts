@@ -1,0 +1,58 @@
+import type { ReadyEvent } from '../agent/transfer-agent.js';
+import type { KvTransceiverError } from '../errors.js';
+import type { LlmRequest } from '../executor/request.js';
+
+export interface SendReceipt {
+  readonly beginBlock: number;
+  readonly endBlock: number;
+  readonly isLast: boolean;
+}
+
+/** The one terminal outcome of one request on one side. */
+export interface Settled {
+  readonly request: LlmRequest;
+  readonly side: 'context' | 'generation';
+  readonly outcome: 'completed' | 'failed' | 'cancelled';
+  /** Null exactly when completed. */
+  readonly error: KvTransceiverError | null;
+  /** Tokens that came with the cache (generation side, generation first); else empty. */
+  readonly firstTokens: readonly number[];
+  readonly timings: TransferTimings;
+}
+
+/** CLOCK_MONOTONIC ms of one request's transfer; null where it did not happen. Bytes count KV pages, aux not. */
+export interface TransferTimings {
+  readonly startedAtMs: number;
+  readonly firstPostAtMs: number | null;
+  readonly lastSliceSubmittedAtMs: number | null;
+  readonly lastSlicePostedAtMs: number | null;
+  readonly settledAtMs: number;
+  readonly slices: number;
+  readonly bytesPlanned: number;
+  readonly bytesDone: number;
+}
+
+/**
+ * The verbs an executor calls. None of them waits; outcomes come from `takeSettled`.
+ * Outcome and release are separate: a settled request's pages may stay pinned until the transfer has drained (the ledger knows).
+ */
+export interface CacheTransceiver {
+  /**
+   * Sends what the chunk `[request.chunkStart, request.chunkEnd)` completed, behind `after`; the last slice when no prompt token remains.
+   * @returns null when the chunk completed no block
+   * @throws SessionRetiredError when the request's session already ended; nothing is pinned then
+   */
+  respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null;
+  /** Sends the whole blocks of the reused prefix before the first forward. Null when there is none. */
+  sendEarlyPrefix(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null;
+  /** Generation side: asks every overlapping context rank for `[0, B)` of the prompt. The request's blocks must exist. */
+  requestAndReceiveAsync(request: LlmRequest): void;
+  /** Context side: whether every expected receiver has asked for this request (its pages can be written as they are computed). */
+  receiverReady(request: LlmRequest): boolean;
+  /** @returns true when nothing of the request can touch memory any more; else false, and a `Settled` or a later call tells. */
+  cancelRequest(request: LlmRequest, reason: string): boolean;
+  /** Outcomes since the last call, each exactly once. */
+  takeSettled(): readonly Settled[];
+  /** One listener, called when `takeSettled` or `receiverReady` may have something new. Never synchronously from the verbs above. */
+  onActivity(listener: () => void): void;
+}
