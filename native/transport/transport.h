@@ -31,8 +31,8 @@ enum class PeerState : std::uint8_t { kConnecting, kReady, kFailed };
 enum class BatchState : std::uint8_t { kInFlight, kDone, kFailed };
 
 // What became of a batch.
-// may_still_land: after kFailed, whether some of its bytes may yet be read or written. The transport then keeps the batch in
-// quarantine and says through take_drained() when that is over.
+// may_still_land: after kFailed, whether some of its bytes may yet be read or written. The transport then keeps the
+// batch in quarantine and says through take_drained() when that is over.
 struct BatchResult {
   BatchState state = BatchState::kInFlight;
   bool may_still_land = false;
@@ -40,6 +40,7 @@ struct BatchResult {
 };
 
 // How much one post may carry, so that a large slice never delays a small one by more than one batch.
+// max_in_flight counts per peer: a peer that stalls never holds up the others.
 struct BatchLimits {
   std::size_t max_runs = 64;
   std::size_t max_bytes = std::size_t{4} << 20;
@@ -73,12 +74,18 @@ class Transport {
   // The caller has no batch to this peer in flight (quarantined ones may exist). Idempotent.
   virtual void remove_peer(PeerId peer) = 0;
 
-  // Whether [address, address + size) lies inside one region that the peer published. Untrusted page tables are checked with it.
+  // Whether [address, address + size) lies inside one region that the peer published. Untrusted page tables are checked
+  // with it.
   virtual bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const = 0;
+
+  // The regions that a ready peer published, by the peer's own addresses; what peer_owns answers from. The engine takes
+  // a copy when the peer becomes ready, so that the JS thread can check page tables without waiting for this thread.
+  virtual std::vector<Region> peer_regions(PeerId peer) const = 0;
 
   virtual BatchLimits limits() const = 0;
 
-  // Starts one batch. kDone and kFailed are final; kInFlight is to be polled until it is not. The runs are copied if needed.
+  // Starts one batch. kDone and kFailed are final; kInFlight is to be polled until it is not. The runs are copied if
+  // needed.
   virtual BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) = 0;
   virtual BatchResult poll(BatchId batch) = 0;
 
@@ -92,7 +99,12 @@ class Transport {
   // Batches in flight and connecting peers count.
   virtual std::optional<TimePoint> next_wakeup(TimePoint now) const = 0;
 
-  // Releases everything. False when a batch may still land: then regions stay mapped and registered, on purpose, for ever.
+  // A descriptor that polls readable when progress() has something to do, so that an idle agent need not wake up to
+  // look. -1: none.
+  virtual int wait_fd() const { return -1; }
+
+  // Releases everything. False when a batch may still land: then regions stay mapped and registered, on purpose, for
+  // ever.
   virtual bool close() = 0;
 };
 

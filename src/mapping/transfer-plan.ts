@@ -12,21 +12,32 @@ export interface Fragment {
   readonly dstStride: number;
 }
 
+/** `GroupPlan.group` of the aux buffer, which is no layer group. */
+export const AUX_GROUP = -1;
+
 /** What one layer group contributes to a slice. Moves = pairs x fragments. */
 export interface GroupPlan {
-  /** Index into `PageTable.layerGroups`. */
+  /** Index into `PageTable.layerGroups`, or AUX_GROUP. */
   readonly group: number;
   readonly fragments: readonly Fragment[];
   /** Source slot, destination slot, source slot, ... ascending by source slot. */
   readonly slotPairs: Int32Array;
 }
 
+/** Exact, over all groups of the plan. */
 export interface PlanStats {
   readonly pairs: number;
+  /** Fragments of the groups that move something. */
   readonly fragments: number;
   readonly bytes: number;
+  /** Pieces: pairs x fragments x count. */
   readonly descriptors: number;
+  /**
+   * Pieces left when those that touch on both sides are joined, in expansion order: group, fragment, pair, piece. What the native
+   * expansion yields when no batch bound cuts it.
+   */
   readonly coalescedDescriptors: number;
+  /** `bytes / coalescedDescriptors`; 0 for an empty plan. */
   readonly averageDescriptorBytes: number;
 }
 

@@ -20,16 +20,29 @@ export interface Settled {
   readonly timings: TransferTimings;
 }
 
+/** One slice to one receiver. CLOCK_MONOTONIC ms; `postedAtMs` is null when nothing had to move. */
+export interface SliceTiming {
+  readonly seq: number;
+  readonly beginBlock: number;
+  readonly endBlock: number;
+  readonly bytes: number;
+  /** The executor handed the slice over (its pages may still be computed then). */
+  readonly submittedAtMs: number;
+  readonly postedAtMs: number | null;
+  readonly finishedAtMs: number | null;
+}
+
 /** CLOCK_MONOTONIC ms of one request's transfer; null where it did not happen. Bytes count KV pages, aux not. */
 export interface TransferTimings {
   readonly startedAtMs: number;
   readonly firstPostAtMs: number | null;
   readonly lastSliceSubmittedAtMs: number | null;
-  readonly lastSlicePostedAtMs: number | null;
   readonly settledAtMs: number;
   readonly slices: number;
   readonly bytesPlanned: number;
   readonly bytesDone: number;
+  /** Sending side; empty on the receiving side. */
+  readonly perSlice: readonly SliceTiming[];
 }
 
 /**

@@ -45,6 +45,7 @@ export interface RequestData {
   readonly type: 'REQUEST_DATA';
   readonly rid: bigint;
   readonly ticket: bigint;
+  /** Whole milliseconds on the wire; the encoder rounds down and keeps it within [0, 2^32). */
   readonly timeLeftMs: number;
   /** Prompt length in tokens as the receiver knows it; the writer refuses another. */
   readonly promptLen: number;
@@ -163,11 +164,21 @@ export type Message =
   | Goodbye
   | ErrorFrame;
 
+/** A message of a newer minor that its sender marked as safe to skip: count it and go on. Never sent. */
+export interface UnknownMessage {
+  readonly type: 'UNKNOWN';
+  readonly typeNumber: number;
+  readonly rid: bigint;
+}
+
+/** What a decoded frame may carry. */
+export type ReceivedMessage = Message | UnknownMessage;
+
 /** A decoded frame: the header's facts and the message. */
 export interface Frame {
   readonly major: number;
   readonly minor: number;
   /** The sender's incarnation. */
   readonly incarnation: bigint;
-  readonly message: Message;
+  readonly message: ReceivedMessage;
 }

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "core/status.h"
+#include "transport/nixl_library.h"
+#include "transport/nixl_options.h"
+#include "transport/transport.h"
+
+namespace kvt {
+
+// A transport over NIXL's UCX backend. Loads the library; the agent itself is created by open().
+// Null with `error` set (kCapability, ends with the remedy) when no usable NIXL is found or the agent name cannot be
+// used.
+std::unique_ptr<Transport> make_nixl_transport(const NixlOptions& options, Status* error);
+
+}  // namespace kvt

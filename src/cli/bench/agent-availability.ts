@@ -1,0 +1,2 @@
+import { UsageError } from '../usage-error.js';
+import type { MachineInfo } from './output-contract.js';

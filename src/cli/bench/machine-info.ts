@@ -1,0 +1,39 @@
+import { execFileSync } from 'node:child_process';
+import { readFileSync } from 'node:fs';
+import { arch, cpus, release, totalmem } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import type { MachineInfo } from './output-contract.js';
+
+/** Package root, seen from dist/cli/bench and from src/cli/bench alike. */
+const PACKAGE_ROOT = fileURLToPath(new URL('../../../', import.meta.url));
+
+export function packageVersion(): string {
+  const manifest = JSON.parse(readFileSync(`${PACKAGE_ROOT}package.json`, 'utf8')) as { version: string };
+  return manifest.version;
+}
+
+/** The checkout's commit, or `unknown` where the package was installed without its history. */
+export function commitOfCheckout(): string {
+  try {
+    const git = (args: readonly string[]): string =>
+      execFileSync('git', args, { cwd: PACKAGE_ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
+    // An installed copy may lie inside somebody else's checkout; that commit is not ours.
+    if (git(['rev-parse', '--show-prefix']) !== '') return 'unknown';
+    return `${git(['rev-parse', 'HEAD'])}${git(['status', '--porcelain']) === '' ? '' : '-dirty'}`;
+  } catch {
+    // No git, or no repository: a report without a commit is still a report.
+    return 'unknown';
+  }
+}
+
+export function describeMachine(nixl: MachineInfo['nixl']): MachineInfo {
+  return {
+    cpu: cpus()[0]?.model.trim() ?? arch(),
+    cores: cpus().length,
+    memoryGiB: Math.round((totalmem() / 2 ** 30) * 10) / 10,
+    kernel: release(),
+    node: process.version,
+    gpus: [],
+    nixl,
+  };
+}

@@ -1,0 +1,103 @@
+import type { Percentiles } from './statistics.js';
+
+/** Version of the JSON below. Scripts and dashboards read it: a change of meaning is a new number. */
+export const OUTPUT_SCHEMA = 1;
+
+export interface MachineInfo {
+  readonly cpu: string;
+  readonly cores: number;
+  readonly memoryGiB: number;
+  readonly kernel: string;
+  readonly node: string;
+  readonly gpus: readonly { readonly name: string; readonly driver: string; readonly link: string }[];
+  readonly nixl: { readonly version: string; readonly path: string } | null;
+}
+
+/** The head that all benches share. */
+export interface BenchOutput<Row> {
+  readonly schema: typeof OUTPUT_SCHEMA;
+  readonly bench: string;
+  readonly version: string;
+  readonly commit: string;
+  readonly startedAt: string;
+  readonly settings: Readonly<Record<string, unknown>>;
+  readonly machine: MachineInfo;
+  readonly results: readonly Row[];
+  readonly ratios: Readonly<Record<string, Readonly<Record<string, number>>>>;
+  readonly checks: readonly Check[];
+  /** True when the run was stopped before its end: `results` hold what was measured until then. */
+  readonly interrupted: boolean;
+}
+
+/** One statement the bench tested on its own figures. */
+export interface Check {
+  readonly name: string;
+  /** Which row or pair of rows it is about, for example `8192`. */
+  readonly subject: string;
+  readonly met: boolean;
+  /** Whether a failure makes the exit code 1. Figures of speed are judged only on request. */
+  readonly judged: boolean;
+  readonly value: number;
+  readonly bound: number;
+  /** How value and bound compare when the check is met. */
+  readonly relation: '<=' | '>=' | '=';
+}
+
+export type TtftVariant = 'monolithic' | 'pipelined' | 'pipelined-early-prefix' | 'ideal';
+
+export interface TtftRow {
+  readonly variant: TtftVariant;
+  readonly model: string;
+  /** Null for a trace, whose prompts differ in length. */
+  readonly promptTokens: number | null;
+  readonly chunkTokens: number;
+  readonly prefixHit: number;
+  readonly concurrency: number;
+  readonly agent: 'host' | 'nixl';
+  readonly path: string;
+  readonly requests: number;
+  readonly failed: number;
+  /** Slices of one request (the median where requests differ). */
+  readonly slices: number;
+  readonly ttftMs: Percentiles | null;
+  readonly prefillMs: Percentiles | null;
+  readonly transferMs: Percentiles | null;
+  readonly exposedTailMs: Percentiles | null;
+  readonly lastSliceMs: Percentiles | null;
+  /** 1 - exposed tail / transfer of the monolithic variant, medians; null without that variant. */
+  readonly hiddenShare: number | null;
+  readonly bytesPlanned: number;
+  readonly bytesSent: number;
+  readonly bytesVerified: number;
+  readonly wrongBytes: number;
+  readonly samples: readonly TtftSample[];
+}
+
+/** One request as it was measured. Marks are ms after `submit`, on the machine's monotonic clock. */
+export interface TtftSample {
+  readonly request: number;
+  readonly seed: string;
+  readonly promptTokens: number;
+  /** Prompt tokens found in each server's cache. */
+  readonly contextCachedTokens: number;
+  readonly generationCachedTokens: number;
+  readonly outcome: 'completed' | 'failed';
+  readonly error: string | null;
+  readonly slices: number;
+  readonly ttftMs: number;
+  readonly queueMs: number;
+  readonly prefillMs: number;
+  readonly transferMs: number;
+  readonly exposedTailMs: number;
+  readonly lastSliceMs: number;
+  readonly bytesPlanned: number;
+  readonly bytesSent: number;
+  readonly bytesVerified: number;
+  readonly wrongBytes: number;
+  /** Where the first wrong byte is, or null. */
+  readonly firstWrong: string | null;
+  readonly chunkEndMarks: readonly number[];
+  readonly firstPostMark: number | null;
+  readonly lastSlicePostMark: number | null;
+  readonly settledMark: number | null;
+}

@@ -1,0 +1,86 @@
+import type { Check, TtftRow } from '../output-contract.js';
+import { rowOf, subjectOf } from './rows.js';
+
+/** How far the exposed tail may exceed the last slice's own time on the wire. */
+const TAIL_OVER_LAST_SLICE = 1.3;
+/** What pipelining may miss of the share that its chunk count allows it to hide. */
+const HIDDEN_SHARE_TOLERANCE = 0.05;
+/** Share of the ideal's saving that pipelining must reach. */
+const SAVING_OVER_IDEAL = 0.8;
+
+/** Every byte planned was sent, arrived and is right, and no request was lost. These decide the exit code. */
+export function byteChecks(rows: readonly TtftRow[]): readonly Check[] {
+  return rows.flatMap((row) => {
+    const subject = `${row.variant} ${subjectOf(row)}`;
+    const equal = (name: string, value: number, bound: number): Check => ({
+      name,
+      subject,
+      met: value === bound,
+      judged: true,
+      value,
+      bound,
+      relation: '=',
+    });
+    const perRequest = row.samples.filter(
+      (sample) =>
+        sample.outcome === 'completed' &&
+        (sample.bytesSent !== sample.bytesPlanned || sample.bytesVerified !== sample.bytesPlanned),
+    );
+    return [
+      equal('wrongBytes', row.wrongBytes, 0),
+      equal('failedRequests', row.failed, 0),
+      equal('bytesSent', row.bytesSent, row.bytesPlanned),
+      equal('bytesVerified', row.bytesVerified, row.bytesPlanned),
+      equal('requestsWithByteCountMismatch', perRequest.length, 0),
+    ];
+  });
+}
+
+/** The figures that pipelining is built for. Reported always; they decide the exit code only when `judged`. */
+export function figureChecks(rows: readonly TtftRow[], judged: boolean): readonly Check[] {
+  return rows.flatMap((row) => {
+    if (row.variant !== 'pipelined' || row.ttftMs === null || row.promptTokens === null) return [];
+    const subject = subjectOf(row);
+    const checks: Check[] = [];
+    if (row.exposedTailMs !== null && row.lastSliceMs !== null && row.lastSliceMs.p50 > 0) {
+      const value = row.exposedTailMs.p50 / row.lastSliceMs.p50;
+      const met = value <= TAIL_OVER_LAST_SLICE;
+      checks.push({
+        name: 'exposedTailOverLastSlice',
+        subject,
+        met,
+        judged,
+        value,
+        bound: TAIL_OVER_LAST_SLICE,
+        relation: '<=',
+      });
+    }
+    if (row.hiddenShare !== null && row.slices > 0) {
+      const bound = 1 - 1 / row.slices - HIDDEN_SHARE_TOLERANCE;
+      const value = row.hiddenShare;
+      checks.push({ name: 'hiddenShare', subject, met: value >= bound, judged, value, bound, relation: '>=' });
+    }
+    const monolithic = rowOf(rows, 'monolithic', row)?.ttftMs?.p50;
+    const ideal = rowOf(rows, 'ideal', row)?.ttftMs?.p50;
+    // One chunk: the ideal saves nothing, and there is nothing to compare with.
+    if (monolithic !== undefined && ideal !== undefined && row.slices > 1) {
+      const value = (monolithic - row.ttftMs.p50) / (monolithic - ideal);
+      const met = monolithic - row.ttftMs.p50 >= SAVING_OVER_IDEAL * (monolithic - ideal);
+      checks.push({
+        name: 'savingOverIdealSaving',
+        subject,
+        met,
+        judged,
+        value,
+        bound: SAVING_OVER_IDEAL,
+        relation: '>=',
+      });
+    }
+    return checks;
+  });
+}
+
+/** What decides the exit code and does not hold. */
+export function failedChecks(checks: readonly Check[]): readonly Check[] {
+  return checks.filter((check) => check.judged && !check.met);
+}

@@ -1,0 +1,125 @@
+import type { TtftSample } from '../output-contract.js';
+import type { ContextReport, GenerationReport, ReportedError, WorkerEvent } from './worker-messages.js';
+import type { PlannedRequest } from './workload.js';
+
+/**
+ * Collects what both servers say about one request until the sample is complete: both reports, or a failure and whatever the other side
+ * says until the driver stops waiting.
+ */
+export class RequestMeasurement {
+  readonly planned: PlannedRequest;
+  readonly submittedMs: number;
+  readonly complete: Promise<void>;
+  #resolve: () => void = () => {};
+  #firstTokenMs: number | null = null;
+  #context: ContextReport | null = null;
+  #generation: GenerationReport | null = null;
+  readonly #failures = new Map<string, ReportedError>();
+  #failureListener: () => void = () => {};
+
+  constructor(planned: PlannedRequest, submittedMs: number) {
+    this.planned = planned;
+    this.submittedMs = submittedMs;
+    this.complete = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
+  }
+
+  accept(role: string, event: WorkerEvent): void {
+    switch (event.kind) {
+      case 'firstToken':
+        this.#firstTokenMs = event.atMs;
+        break;
+      case 'contextDone':
+        this.#context = event.report;
+        break;
+      case 'generationDone':
+        this.#generation = event.report;
+        break;
+      case 'requestFailed':
+        this.#failures.set(role, event.error);
+        this.#failureListener();
+        break;
+      case 'ready':
+      case 'prepared':
+      case 'fatal':
+      case 'stopped':
+        return;
+    }
+    const contextOver = this.#context !== null || this.#failures.has('context');
+    const generationOver = this.#generation !== null || this.#failures.has('generation');
+    if (contextOver && generationOver) this.#resolve();
+  }
+
+  /** Resolves when a server other than `role` reported that the request failed there. */
+  failureOfOtherThan(role: string): Promise<void> {
+    return new Promise((resolve) => {
+      this.#failureListener = () => {
+        if ([...this.#failures.keys()].some((other) => other !== role)) resolve();
+      };
+      this.#failureListener();
+    });
+  }
+
+  /** What the servers said about the failure, or ''. */
+  describeFailures(): string {
+    return [...this.#failures].map(([role, error]) => `${role}: ${error.name}: ${error.message}`).join('; ');
+  }
+
+  /** The sample as far as it is known; `lostBecause` says why nothing more is expected of an incomplete one. */
+  sample(lostBecause: string): TtftSample {
+    const { planned } = this;
+    const context = this.#context;
+    const generation = this.#generation;
+    const head = {
+      request: planned.request,
+      seed: planned.seed.toString(),
+      promptTokens: planned.prompt.tokenCount,
+      contextCachedTokens: context?.cachedTokens ?? 0,
+      generationCachedTokens: generation?.cachedTokens ?? 0,
+      bytesPlanned: context?.bytesPlanned ?? 0,
+      bytesSent: context?.bytesSent ?? 0,
+      bytesVerified: generation?.bytesVerified ?? 0,
+      wrongBytes: generation?.wrongBytes ?? 0,
+      firstWrong: generation?.firstWrong ?? null,
+    };
+    if (context === null || generation === null || this.#firstTokenMs === null || this.#failures.size > 0) {
+      return {
+        ...head,
+        outcome: 'failed',
+        error: this.#failures.size > 0 ? this.describeFailures() : lostBecause,
+        slices: context?.slices ?? 0,
+        ttftMs: 0,
+        queueMs: 0,
+        prefillMs: 0,
+        transferMs: 0,
+        exposedTailMs: 0,
+        lastSliceMs: 0,
+        chunkEndMarks: [],
+        firstPostMark: null,
+        lastSlicePostMark: null,
+        settledMark: null,
+      };
+    }
+    const mark = (atMs: number): number => atMs - this.submittedMs;
+    const prefillEndMs = context.chunkEndsMs.at(-1) ?? context.prefillStartMs;
+    const { firstPostMs, lastSlicePostMs, settledMs } = context;
+    return {
+      ...head,
+      outcome: 'completed',
+      error: null,
+      slices: context.slices,
+      ttftMs: mark(this.#firstTokenMs),
+      queueMs: mark(context.prefillStartMs),
+      prefillMs: prefillEndMs - context.prefillStartMs,
+      // A slice that moves nothing is posted nowhere: its wire time is zero.
+      transferMs: firstPostMs === null ? 0 : settledMs - firstPostMs,
+      exposedTailMs: this.#firstTokenMs - prefillEndMs,
+      lastSliceMs: lastSlicePostMs === null ? 0 : settledMs - lastSlicePostMs,
+      chunkEndMarks: context.chunkEndsMs.map(mark),
+      firstPostMark: firstPostMs === null ? null : mark(firstPostMs),
+      lastSlicePostMark: lastSlicePostMs === null ? null : mark(lastSlicePostMs),
+      settledMark: mark(settledMs),
+    };
+  }
+}

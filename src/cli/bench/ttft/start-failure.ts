@@ -1,0 +1,15 @@
+import { UsageError } from '../../usage-error.js';
+import type { TtftOptions } from './ttft-options.js';
+import { WorkerFailedError } from './worker-failed-error.js';
+
+/** A server that could not start because of an option: the option's error. Anything else is returned as it is. */
+export function asUsageError(failure: unknown, options: TtftOptions): unknown {
+  if (!(failure instanceof WorkerFailedError)) return failure;
+  const { code, message } = failure.reported;
+  if (code === 'ERR_KVT_CAPABILITY') return new UsageError(`--agent ${options.agent}: ${message}`);
+  if (options.listenPort !== null && /address already in use|EADDRINUSE|in use/i.test(message)) {
+    const port = failure.role === 'context' ? options.listenPort : options.listenPort + 1;
+    return new UsageError(`--listen-port: port ${port} is in use; choose another or leave the option out`);
+  }
+  return failure;
+}

@@ -1,0 +1,125 @@
+import * as read from '../../option-types.js';
+import { flag, type OptionValues, value } from '../../options.js';
+import { UsageError } from '../../usage-error.js';
+import type { TtftVariant } from '../output-contract.js';
+import { PRESET_NAMES, presetNamed } from '../presets/index.js';
+
+export const TTFT_VARIANTS: readonly TtftVariant[] = ['monolithic', 'pipelined', 'pipelined-early-prefix', 'ideal'];
+
+export const TTFT_OPTIONS = {
+  model: value(
+    'NAME',
+    `model whose shape is used: ${PRESET_NAMES.join(', ')}`,
+    read.choice('model', PRESET_NAMES),
+    'llama-3.1-8b',
+  ),
+  promptTokens: value('LIST', 'prompt lengths', read.list(read.size), '4k,8k'),
+  chunk: value('SIZE', 'tokens of one prefill chunk; need not divide by the block size', read.size, '1k'),
+  blockSize: value('SIZE', 'tokens per block', read.size, '32'),
+  prefixHit: value(
+    'LIST',
+    'shares of the prompt that the context server finds in its cache',
+    read.list(read.share),
+    '0',
+  ),
+  linkGbps: value('N', "pace the host agent to one network card's speed; `off` = memory speed", linkSpeed, '25'),
+  requests: value(
+    'N',
+    'measured requests per variant and prompt length; with --trace: how many of its requests',
+    read.count(1),
+    '3',
+  ),
+  variants: value(
+    'LIST',
+    `variants to run: ${TTFT_VARIANTS.join(', ')}`,
+    read.list(read.choice('variant', TTFT_VARIANTS)),
+  ),
+  agent: value(
+    'NAME',
+    'what moves the pages: host (shared memory) or nixl',
+    read.choice('agent', ['host', 'nixl']),
+    'host',
+  ),
+  concurrency: value('N', 'requests in flight at once; default 1, with --trace 4', read.count(1, 64)),
+  trace: value(
+    'FILE',
+    'replay arrivals, lengths and prefix sharing of a request trace instead of --prompt-tokens',
+    read.text,
+  ),
+  speed: value('X', 'replay the trace this many times as fast', read.positiveNumber, '1'),
+  tflops: value('N', 'modelled speed of the prefill, in 1e12 operations a second', read.positiveNumber, '200'),
+  poolTokens: value('SIZE', 'tokens each server has pages for; default: what the run needs', read.size),
+  poolLayout: value(
+    'NAME',
+    'where the layers of a page lie: one pool per layer, or all layers in one slot',
+    read.choice('pool layout', ['layer-first', 'block-first']),
+    'layer-first',
+  ),
+  listenPort: value(
+    'PORT',
+    'control port of the context server, the generation server takes the next one; default: free ports',
+    read.count(1, 65534),
+  ),
+  seed: value('N', 'seed of prompts and page order', read.count(0), '1'),
+  json: value('FILE', 'write the report as JSON; - = standard output', read.text),
+  judge: flag('exit code 1 also when a figure misses its bound'),
+  quick: flag('one small run of each variant, to see that everything works'),
+} as const;
+
+export type TtftOptions = OptionValues<typeof TTFT_OPTIONS>;
+
+function linkSpeed(option: string, text: string): number | null {
+  return text === 'off' ? null : read.positiveNumber(option, text);
+}
+
+/** Shortest prompts that still have several chunks; seconds, not minutes. */
+const QUICK = { promptTokens: '2k', chunk: '512', requests: '1' } as const;
+
+/** `--quick` changes defaults only: what the user typed stays. */
+export function withQuickDefaults(args: readonly string[]): readonly string[] {
+  if (!args.includes('--quick')) return args;
+  const typed = (flagText: string): boolean => args.some((arg) => arg === flagText || arg.startsWith(`${flagText}=`));
+  const added: string[] = [];
+  if (!typed('--prompt-tokens') && !typed('--trace')) added.push('--prompt-tokens', QUICK.promptTokens);
+  if (!typed('--chunk')) added.push('--chunk', QUICK.chunk);
+  if (!typed('--requests')) added.push('--requests', QUICK.requests);
+  return [...args, ...added];
+}
+
+/**
+ * What no single option's reader can see.
+ * @throws UsageError that names the option to change
+ */
+export function checkTtftOptions(options: TtftOptions, typed: readonly string[]): void {
+  const isTyped = (name: string): boolean => typed.some((arg) => arg === name || arg.startsWith(`${name}=`));
+  const { blockSize, poolTokens, trace } = options;
+  if ((blockSize & (blockSize - 1)) !== 0 || blockSize > 1024) {
+    throw new UsageError(`--block-size: ${blockSize} is not a power of two up to 1024`);
+  }
+  if (trace !== null && isTyped('--prompt-tokens')) {
+    throw new UsageError(
+      '--prompt-tokens: the trace says how long prompts are; leave out one of --trace, --prompt-tokens',
+    );
+  }
+  if (trace !== null && isTyped('--prefix-hit')) {
+    throw new UsageError('--prefix-hit: the trace says what prompts share; leave out one of --trace, --prefix-hit');
+  }
+  if (trace === null && isTyped('--speed')) throw new UsageError('--speed: needs --trace');
+  if (options.agent === 'nixl' && isTyped('--link-gbps') && options.linkGbps !== null) {
+    throw new UsageError('--link-gbps: only the host agent can be paced; leave it out with --agent nixl');
+  }
+  if (
+    options.variants?.includes('pipelined-early-prefix') === true &&
+    !options.prefixHit.some((hit) => hit > 0) &&
+    trace === null
+  ) {
+    throw new UsageError('--variants: pipelined-early-prefix needs a reused prefix; add --prefix-hit 0.5');
+  }
+  const longest = trace === null ? Math.max(...options.promptTokens) : 0;
+  if (poolTokens !== null && longest > poolTokens) {
+    throw new UsageError(
+      `--prompt-tokens: ${longest} tokens do not fit the pool of ${poolTokens} (--pool-tokens); shorten the prompt or raise --pool-tokens`,
+    );
+  }
+  presetNamed(options.model);
+}

@@ -1,0 +1,105 @@
+import type { TtftVariant } from '../output-contract.js';
+import type { PromptSource } from '../prompt-source.js';
+import type { TraceRequest } from '../request-trace.js';
+import { mixSeed } from '../seeded-random.js';
+import { TTFT_VARIANTS, type TtftOptions } from './ttft-options.js';
+import { contextWarmTokens, generationWarmTokens } from './variants.js';
+
+/** One request to measure, and what the two caches must hold before it. */
+export interface PlannedRequest {
+  readonly variant: TtftVariant;
+  readonly request: number;
+  readonly seed: bigint;
+  readonly prompt: PromptSource;
+  readonly prefixHit: number;
+  readonly contextWarmTokens: number;
+  readonly generationWarmTokens: number;
+  /** When it arrives, ms after its group's start; null: as soon as a place is free. */
+  readonly arrivalMs: number | null;
+}
+
+/** Requests that are measured together; the next group starts when the last one is over. */
+export interface RequestGroup {
+  readonly label: string;
+  readonly requests: readonly PlannedRequest[];
+}
+
+/** Variants of one prefix share, in the order in which they take turns. */
+export function variantsFor(options: TtftOptions, prefixHit: number): readonly TtftVariant[] {
+  const chosen = options.variants ?? TTFT_VARIANTS;
+  return chosen.filter((variant) => variant !== 'pipelined-early-prefix' || prefixHit > 0);
+}
+
+/**
+ * Closed loop: one group per (prompt length, prefix share, round, variant) with `concurrency` requests at a time. Rounds are the outer
+ * loop, so that variants take turns and a slow moment of the machine hits all of them.
+ */
+export function planClosedLoop(options: TtftOptions, concurrency: number): readonly RequestGroup[] {
+  const groups: RequestGroup[] = [];
+  const rounds = Math.ceil(options.requests / concurrency);
+  for (let round = 0; round < rounds; round++) {
+    const first = round * concurrency;
+    const size = Math.min(concurrency, options.requests - first);
+    for (const promptTokens of options.promptTokens) {
+      for (const prefixHit of options.prefixHit) {
+        for (const variant of variantsFor(options, prefixHit)) {
+          const requests = Array.from({ length: size }, (_, index) =>
+            plannedRequest(options, variant, promptTokens, prefixHit, first + index),
+          );
+          groups.push({ label: `${variant} ${promptTokens} tokens`, requests });
+        }
+      }
+    }
+  }
+  return groups;
+}
+
+export function plannedRequest(
+  options: TtftOptions,
+  variant: TtftVariant,
+  promptTokens: number,
+  prefixHit: number,
+  request: number,
+): PlannedRequest {
+  // Every request has its own prompt: a repeated one would be found in the cache of the request before.
+  const seed = mixSeed(
+    options.seed,
+    request,
+    promptTokens,
+    Math.round(prefixHit * 1e6),
+    TTFT_VARIANTS.indexOf(variant),
+  );
+  const warm = contextWarmTokens(promptTokens, prefixHit, options.blockSize);
+  return {
+    variant,
+    request,
+    seed,
+    prompt: { kind: 'random', seed, tokenCount: promptTokens },
+    prefixHit,
+    contextWarmTokens: warm,
+    generationWarmTokens: generationWarmTokens(variant, promptTokens, warm, options.chunk, options.blockSize),
+    arrivalMs: null,
+  };
+}
+
+/** Open loop: each variant replays the same arrivals. The salt keeps one variant's prompts out of the next one's cache hits. */
+export function planTrace(options: TtftOptions, trace: readonly TraceRequest[]): readonly RequestGroup[] {
+  const start = trace[0]?.timestampMs ?? 0;
+  const variants = options.variants ?? TTFT_VARIANTS;
+  return variants
+    .filter((variant) => variant !== 'ideal')
+    .map((variant, index) => {
+      const salt = mixSeed(options.seed, index);
+      const requests = trace.map((entry, request) => ({
+        variant,
+        request,
+        seed: salt,
+        prompt: { kind: 'trace' as const, salt, hashIds: entry.hashIds, tokenCount: entry.inputTokens },
+        prefixHit: 0,
+        contextWarmTokens: 0,
+        generationWarmTokens: 0,
+        arrivalMs: (entry.timestampMs - start) / options.speed,
+      }));
+      return { label: `${variant} trace`, requests };
+    });
+}

@@ -1,0 +1,103 @@
+#!/usr/bin/env node
+import { describeOptions, type OptionTable } from './options.js';
+import { nearestName } from './nearest-name.js';
+import { UsageError } from './usage-error.js';
+
+interface Command {
+  readonly words: readonly string[];
+  readonly about: string;
+  readonly load: () => Promise<{ readonly run: (args: readonly string[]) => Promise<number>; readonly options: OptionTable }>;
+}
+
+// Loaded on use: `--help` and a mistyped command need neither the addon nor ZeroMQ.
+const COMMANDS: readonly Command[] = [
+  {
+    words: ['bench', 'ttft'],
+    about: 'time to first token, pipelined against monolithic, over real transfers',
+    load: async () => {
+      const { ttftCommand } = await import('./bench/ttft/ttft-command.js');
+      const { TTFT_OPTIONS } = await import('./bench/ttft/ttft-options.js');
+      return { run: ttftCommand, options: TTFT_OPTIONS };
+    },
+  },
+  {
+    words: ['bench', 'transfer'],
+    about: 'scattered pages between two processes, against a plain memcpy',
+    load: async () => {
+      const { transferCommand } = await import('./bench/transfer/transfer-command.js');
+      const { TRANSFER_OPTIONS } = await import('./bench/transfer/transfer-options.js');
+      return { run: transferCommand, options: TRANSFER_OPTIONS };
+    },
+  },
+  {
+    words: ['bench', 'dispatch'],
+    about: 'what one slice costs the JavaScript thread and the native thread',
+    load: async () => {
+      const { dispatchCommand } = await import('./bench/dispatch/dispatch-command.js');
+      const { DISPATCH_OPTIONS } = await import('./bench/dispatch/dispatch-options.js');
+      return { run: dispatchCommand, options: DISPATCH_OPTIONS };
+    },
+  },
+  {
+    words: ['doctor'],
+    about: 'what this machine and this build can do, and what is missing',
+    load: async () => {
+      const { doctorCommand, DOCTOR_OPTIONS } = await import('./doctor.js');
+      return { run: doctorCommand, options: DOCTOR_OPTIONS };
+    },
+  },
+];
+
+function overview(): string {
+  const names = COMMANDS.map((command) => command.words.join(' '));
+  const width = Math.max(...names.map((name) => name.length));
+  const rows = COMMANDS.map((command, index) => `  ${(names[index] ?? '').padEnd(width)}  ${command.about}`);
+  return ['usage: kv-transceiver COMMAND [options]', '', ...rows, '', 'kv-transceiver COMMAND --help lists its options'].join('\n');
+}
+
+function findCommand(args: readonly string[]): Command {
+  const found = COMMANDS.find((command) => command.words.every((word, index) => args[index] === word));
+  if (found !== undefined) return found;
+  const typed = args.filter((arg) => !arg.startsWith('-')).slice(0, 2);
+  const names = COMMANDS.map((command) => command.words.join(' '));
+  const nearest = typed.length === 0 ? null : nearestName(typed.join(' '), names);
+  const hint = nearest === null ? '' : `did you mean '${nearest}'? `;
+  throw new UsageError(
+    typed.length === 0
+      ? `name a command: ${names.join(', ')}`
+      : `unknown command '${typed.join(' ')}'; ${hint}commands are ${names.join(', ')}`,
+  );
+}
+
+async function main(args: readonly string[]): Promise<number> {
+  if (args.length === 0 || args[0] === '--help' || args[0] === '-h' || args[0] === 'help') {
+    process.stdout.write(`${overview()}\n`);
+    return 0;
+  }
+  const command = findCommand(args);
+  const rest = args.slice(command.words.length);
+  const { run, options } = await command.load();
+  if (rest.includes('--help') || rest.includes('-h')) {
+    process.stdout.write(`usage: kv-transceiver ${command.words.join(' ')} [options]\n\n${describeOptions(options)}\n`);
+    return 0;
+  }
+  return run(rest);
+}
+
+/** One line for the terminal; the stack only when asked for. */
+function complain(error: unknown): void {
+  if (process.env['KV_TRANSCEIVER_STACK'] === '1') {
+    process.stderr.write(`${error instanceof Error ? error.stack : String(error)}\n`);
+    return;
+  }
+  const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? ` (${error.code})` : '';
+  const text = error instanceof Error ? `${error.name === 'UsageError' ? '' : `${error.name}: `}${error.message}` : String(error);
+  process.stderr.write(`kv-transceiver: ${text.replaceAll(/\s*\n\s*/g, ' ')}${code}\n`);
+}
+
+try {
+  process.exitCode = await main(process.argv.slice(2));
+} catch (error) {
+  complain(error);
+  process.exitCode = error instanceof UsageError ? 2 : 1;
+}

@@ -1,0 +1,146 @@
+import type { CachePrompt, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
+import { type KvTransceiverError, RequestTooLargeError, ResourceError } from '../errors.js';
+import type { LlmRequest } from './request.js';
+import { roleOf } from './request-states.js';
+import type { CapacityPort } from './scheduler.js';
+import { typedError } from './typed-error.js';
+
+export interface CacheAdmissionOptions {
+  readonly cache: KvCacheManager;
+  readonly blockHashesOf: (request: LlmRequest) => CachePrompt['blockHashes'];
+  /** Place of a request in the line; lower came first. */
+  readonly orderOf: (request: LlmRequest) => number;
+  /** The cache refused the request for good. */
+  readonly onRefused: (request: LlmRequest, error: KvTransceiverError) => void;
+}
+
+/**
+ * Role: who may take blocks, and when.
+ * Why: blocks are allocated chunk by chunk, so several requests could each hold a part and none could grow. A request enters only when the
+ *   whole demand of all that entered fits the pool; blocks of ended requests that a transfer still pins come back by themselves.
+ * Invariant: nobody takes blocks ahead of an earlier request that lacks them (decode steps excepted: they release what others wait for).
+ */
+export class CacheAdmission implements CapacityPort {
+  readonly #options: CacheAdmissionOptions;
+  readonly #cache: KvCacheManager;
+  /** Demand per layer group of each request in the cache. */
+  readonly #held = new Map<LlmRequest, readonly number[]>();
+  readonly #committed: number[];
+  /** Ended requests whose blocks a transfer still holds. */
+  readonly #retained = new Set<RequestId>();
+  #blocked: LlmRequest | null = null;
+
+  constructor(options: CacheAdmissionOptions) {
+    this.#options = options;
+    this.#cache = options.cache;
+    this.#committed = options.cache.layerGroups.map(() => 0);
+  }
+
+  /** The earliest request that lacks blocks; everybody behind it waits too. */
+  get blocked(): LlmRequest | null {
+    return this.#blocked;
+  }
+
+  /** @throws RequestTooLargeError when the request exceeds a whole pool, so that waiting could never help */
+  assertFits(request: LlmRequest): void {
+    const tokens = demandTokens(request);
+    this.#cache.layerGroups.forEach((group, index) => {
+      const blocks = demandBlocks(tokens, group);
+      // A windowed pool may be smaller than the prompt on purpose; the manager judges that at admission.
+      if (group.windowSize !== null || blocks <= group.slotCount) return;
+      throw new RequestTooLargeError(
+        `request ${request.id} needs ${blocks} blocks for ${tokens} tokens, layer group ${index} has ${group.slotCount} in all; shorten the prompt or maxTokens, or enlarge the pool`,
+        { details: { request: request.id, tokens, blocks, slotCount: group.slotCount, group: index } },
+      );
+    });
+  }
+
+  admit(request: LlmRequest): 'admitted' | 'wait' | 'refused' {
+    if (this.#held.has(request)) return 'admitted';
+    if (this.#waitsBehindAnother(request)) return 'wait';
+    const tokens = demandTokens(request);
+    const demand = this.#cache.layerGroups.map((group) => Math.min(demandBlocks(tokens, group), group.slotCount));
+    const fits = this.#cache.layerGroups.every(
+      (group, index) => (this.#committed[index] as number) + (demand[index] as number) <= group.slotCount,
+    );
+    if (!fits) return this.#wait(request);
+    try {
+      const { prepopulatedLen } = this.#cache.addRequest(request.id, {
+        promptLen: request.promptTokens.length,
+        blockHashes: this.#options.blockHashesOf(request),
+      });
+      request.prepopulatedLen = prepopulatedLen;
+      request.chunkStart = prepopulatedLen;
+      request.chunkEnd = prepopulatedLen;
+    } catch (error) {
+      if (error instanceof ResourceError) return this.#wait(request);
+      this.#options.onRefused(request, typedError(error, 'the cache manager refused the request'));
+      return 'refused';
+    }
+    this.#held.set(request, demand);
+    this.#commit(demand, 1);
+    return 'admitted';
+  }
+
+  reserve(request: LlmRequest, endToken: number): boolean {
+    const decodes = request.state === 'GENERATION_IN_PROGRESS';
+    if (!decodes && this.#waitsBehindAnother(request)) return false;
+    if (this.#cache.ensureCapacity(request.id, endToken)) {
+      if (this.#blocked === request) this.#blocked = null;
+      return true;
+    }
+    if (!decodes) this.#wait(request);
+    return false;
+  }
+
+  /** The request stops asking for blocks. */
+  leaveLine(request: LlmRequest): void {
+    if (this.#blocked === request) this.#blocked = null;
+  }
+
+  /** Gives up the request's blocks; a pin keeps them from being reused as long as a transfer may touch them. */
+  free(request: LlmRequest): void {
+    this.leaveLine(request);
+    const demand = this.#held.get(request);
+    if (demand === undefined) return;
+    this.#held.delete(request);
+    this.#commit(demand, -1);
+    this.#cache.freeRequest(request.id);
+    if (this.#cache.isPinned(request.id)) this.#retained.add(request.id);
+  }
+
+  /** False: nobody but this request holds blocks, so that none will ever come back to it. */
+  othersHoldBlocks(request: LlmRequest): boolean {
+    if (this.#held.size > (this.#held.has(request) ? 1 : 0)) return true;
+    for (const id of this.#retained) {
+      if (this.#cache.isPinned(id)) return true;
+      this.#retained.delete(id);
+    }
+    return false;
+  }
+
+  #waitsBehindAnother(request: LlmRequest): boolean {
+    if (this.#blocked === null || this.#blocked === request) return false;
+    return this.#options.orderOf(this.#blocked) < this.#options.orderOf(request);
+  }
+
+  #wait(request: LlmRequest): 'wait' {
+    this.#blocked = request;
+    return 'wait';
+  }
+
+  #commit(demand: readonly number[], sign: 1 | -1): void {
+    demand.forEach((blocks, index) => {
+      this.#committed[index] = (this.#committed[index] as number) + sign * blocks;
+    });
+  }
+}
+
+/** Tokens whose KV this server holds at most: the last generated token is never fed back. */
+function demandTokens(request: LlmRequest): number {
+  return request.promptTokens.length + (roleOf(request) === 'context' ? 0 : request.maxTokens - 1);
+}
+
+function demandBlocks(tokens: number, group: LayerGroup): number {
+  return group.kind === 'state' ? 1 : Math.ceil(tokens / group.tokensPerBlock);
+}

@@ -1,0 +1,77 @@
+import type { ReadyEvent } from '../agent/transfer-agent.js';
+import { InternalError } from '../errors.js';
+import type { CacheTransceiver } from '../session/cache-transceiver.js';
+import { remainingPromptTokens } from './request.js';
+import type { RequestEndings } from './request-endings.js';
+import type { Entry, RequestTable } from './request-table.js';
+import { typedError } from './typed-error.js';
+
+export interface ContextTransferOptions {
+  readonly table: RequestTable;
+  readonly transceiver: CacheTransceiver;
+  readonly endings: RequestEndings;
+}
+
+/**
+ * Role: the context side's talk with the transceiver.
+ * Ordering: `prepare` before scheduling, `sendEarlyPrefix` before the forward that computes the first chunk, `sendKvAsync` directly after
+ *   each forward was enqueued, with its event. None of them waits.
+ */
+export class ContextTransfer {
+  readonly #o: ContextTransferOptions;
+
+  constructor(options: ContextTransferOptions) {
+    this.#o = options;
+  }
+
+  /** Generation first: a prompt whose receivers have all asked may be scheduled. */
+  prepare(): void {
+    const { table, transceiver } = this.#o;
+    for (const entry of table.in('DISAGG_CONTEXT_WAIT_SCHEDULER')) {
+      if (entry.request.cancelRequested) continue;
+      try {
+        if (transceiver.receiverReady(entry.request)) table.advance(entry, 'receivers_ready');
+      } catch (error) {
+        this.#o.endings.abandon(entry, typedError(error, 'receiverReady failed'));
+      }
+    }
+  }
+
+  /** Reused prefix blocks leave before the first forward. */
+  sendEarlyPrefix(entry: Entry): void {
+    const { request } = entry;
+    const { pipelined, earlyPrefix } = request.transferPolicy;
+    const isFirstChunk = request.chunkStart === request.prepopulatedLen;
+    if (entry.role !== 'context' || !pipelined || !earlyPrefix || !isFirstChunk) return;
+    if (request.prepopulatedLen === 0 || request.cancelRequested) return;
+    try {
+      // What was reused is resident already: there is no event to wait for.
+      this.#o.transceiver.sendEarlyPrefix(request, { after: null });
+    } catch (error) {
+      this.#o.endings.fail(entry, typedError(error, 'sendEarlyPrefix failed'));
+    }
+  }
+
+  /**
+   * After each forward, for each context request of the batch. The last slice is sent even when a cancel is pending, so that no prompt is
+   * left half sent; a request whose cancel is pending gets no intermediate slice.
+   */
+  sendKvAsync(batch: Iterable<Entry>, after: ReadyEvent | null): void {
+    for (const entry of batch) {
+      const { request } = entry;
+      if (entry.role !== 'context' || entry.outcome !== null) continue;
+      const isLast = remainingPromptTokens(request) === 0;
+      if (!isLast && (!request.transferPolicy.pipelined || request.cancelRequested)) continue;
+      try {
+        const receipt = this.#o.transceiver.respondAndSendAsync(request, { after });
+        if (isLast && receipt === null) {
+          throw new InternalError(`request ${request.id}: the transceiver did not accept the last slice`);
+        }
+        if (isLast) this.#o.table.advance(entry, 'last_slice_sent');
+      } catch (error) {
+        // Also a retired session: the peer will not come back, so that waiting for it would never end.
+        this.#o.endings.fail(entry, typedError(error, 'respondAndSendAsync failed'));
+      }
+    }
+  }
+}

@@ -1,0 +1,74 @@
+import type { DisaggregatedParams, LlmRequest } from './request.js';
+
+/** `cancelled` = ended by its user, an ordinary end; `failed` = `request.error` says why. */
+export type RequestOutcome = 'completed' | 'cancelled' | 'failed';
+
+/**
+ * What happens to one request. Times are `Clock` milliseconds. Handlers run on the loop, between its stages: they may submit and cancel,
+ * and should be short. What a handler throws goes to `ExecutorEvents.onHandlerError`, never into the loop.
+ */
+export interface RequestEvents {
+  /** The first forward that computes prompt tokens is about to be enqueued. */
+  onPrefillStarted?(request: LlmRequest, atMs: number): void;
+  /** Every prompt token is computed and the first token is known. */
+  onPrefillDone?(request: LlmRequest, atMs: number): void;
+  /** Context first: what the generation server needs; the pages wait, pinned, until it asks. */
+  onContextAnswer?(request: LlmRequest, params: DisaggregatedParams): void;
+  /** Generation and aggregate requests: the first token can go to the user. */
+  onFirstToken?(request: LlmRequest, token: number, atMs: number): void;
+  /** Every token for the user, the first one (index 0) included. */
+  onToken?(request: LlmRequest, token: number, index: number, atMs: number): void;
+  /** Exactly once per accepted request, after it gave up its pages (a transfer that is not drained keeps them pinned). */
+  onFinished?(request: LlmRequest, outcome: RequestOutcome, atMs: number): void;
+}
+
+export interface StepReport {
+  readonly step: number;
+  readonly startedAtMs: number;
+  readonly endedAtMs: number;
+  readonly contextTokens: number;
+  readonly contextRequests: number;
+  readonly generationRequests: number;
+}
+
+export interface ExecutorEvents extends RequestEvents {
+  /** After each step that ran a forward. */
+  onStep?(report: StepReport): void;
+  /** A handler threw. Default: a process warning. */
+  onHandlerError?(error: unknown, handler: string): void;
+}
+
+type Handler = Exclude<keyof RequestEvents, undefined>;
+
+/** Calls the executor's and the request's handlers; nothing they throw reaches the loop. */
+export class EventSink {
+  readonly #common: ExecutorEvents;
+
+  constructor(common: ExecutorEvents) {
+    this.#common = common;
+  }
+
+  emit<H extends Handler>(own: RequestEvents, handler: H, ...args: Parameters<NonNullable<RequestEvents[H]>>): void {
+    for (const events of own === this.#common ? [own] : [this.#common, own]) {
+      this.#guard(handler, () =>
+        (events[handler] as ((...values: unknown[]) => void) | undefined)?.apply(events, args),
+      );
+    }
+  }
+
+  step(report: StepReport): void {
+    this.#guard('onStep', () => this.#common.onStep?.(report));
+  }
+
+  #guard(handler: string, call: () => void): void {
+    try {
+      call();
+    } catch (error) {
+      if (this.#common.onHandlerError === undefined) {
+        process.emitWarning(`kv-transceiver: handler ${handler} threw: ${String(error)}`);
+      } else {
+        this.#common.onHandlerError(error, handler);
+      }
+    }
+  }
+}

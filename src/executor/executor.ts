@@ -1,0 +1,307 @@
+import type { CachePrompt, KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
+import type { Clock } from '../clock.js';
+import { InternalError, type KvTransceiverError, ResourceError, StateError } from '../errors.js';
+import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
+import { CacheAdmission } from './cache-admission.js';
+import { ContextTransfer } from './context-transfer.js';
+import { validateRequest } from './create-request.js';
+import { EventSink, type ExecutorEvents, type RequestEvents } from './executor-events.js';
+import { type ContextIdentity, ForwardStage } from './forward-stage.js';
+import { GenerationTransfer } from './generation-transfer.js';
+import type { ModelEngine } from './model-engine.js';
+import { hashPromptBlocks } from './prompt-hash.js';
+import type { LlmRequest } from './request.js';
+import { hasTransfer, RequestEndings } from './request-endings.js';
+import { type Entry, RequestTable } from './request-table.js';
+import { checkLimits, planStep, type SchedulerLimits, type StepPlan } from './scheduler.js';
+import { TokenDelivery } from './token-delivery.js';
+import { typedError } from './typed-error.js';
+import { WakeSignal } from './wake-signal.js';
+
+const HOUSEKEEPING_INTERVAL_MS = 100;
+
+export interface ExecutorOptions {
+  readonly clock: Clock;
+  readonly cache: KvCacheManager;
+  readonly transceiver: CacheTransceiver;
+  readonly engine: ModelEngine;
+  readonly limits: SchedulerLimits;
+  readonly events?: ExecutorEvents;
+  /** Told to generation servers by context-first answers. */
+  readonly identity?: ContextIdentity;
+  /** Names the content of each full block of a prompt. Default: chained SHA-256 of its tokens. */
+  readonly blockHashesOf?: (request: LlmRequest) => CachePrompt['blockHashes'];
+  /** How often a loop that waits looks again by itself. Default 100. */
+  readonly housekeepingIntervalMs?: number;
+}
+
+export interface ExecutorStats {
+  /** Turns of the loop, those that found nothing to do included. */
+  readonly turns: number;
+  /** Forwards that were launched. */
+  readonly steps: number;
+  readonly live: number;
+}
+
+export interface ExecutorCloseReport {
+  /** False: requests were failed at the deadline, or a forward still ran. */
+  readonly drained: boolean;
+  readonly failed: number;
+}
+
+/**
+ * Role: the loop of one server: check transfers, cancels -> prepare -> schedule -> early prefix -> forward -> send -> results.
+ * Why: one plain schedule whose stages are separate calls, so that a schedule that overlaps steps needs no second code path.
+ * Ownership: a request belongs to the executor from `submit` to `onFinished`. The engine and the transceiver stay the caller's.
+ * Threading: never blocks; gives the event loop a turn after every step and sleeps when nothing can be done.
+ * Ordering: `forward` resolves when the work is enqueued; its slices are submitted behind its event at once; its results are awaited before
+ *   the next step is scheduled.
+ */
+export class Executor {
+  readonly #clock: Clock;
+  readonly #transceiver: CacheTransceiver;
+  readonly #limits: SchedulerLimits;
+  readonly #housekeepingIntervalMs: number;
+  readonly #table = new RequestTable();
+  readonly #events: EventSink;
+  readonly #admission: CacheAdmission;
+  readonly #endings: RequestEndings;
+  readonly #context: ContextTransfer;
+  readonly #generation: GenerationTransfer;
+  readonly #forward: ForwardStage;
+  readonly #wake: WakeSignal;
+  readonly #loop: Promise<void>;
+  #phase: 'open' | 'draining' | 'aborting' | 'closed' = 'open';
+  #turns = 0;
+  #steps = 0;
+  #failedAtClose = 0;
+
+  /** Starts the loop. @throws ConfigError for limits out of range */
+  constructor(options: ExecutorOptions) {
+    checkLimits(options.limits);
+    const { clock, cache, transceiver, engine, limits } = options;
+    const table = this.#table;
+    this.#clock = clock;
+    this.#transceiver = transceiver;
+    this.#limits = limits;
+    this.#housekeepingIntervalMs = options.housekeepingIntervalMs ?? HOUSEKEEPING_INTERVAL_MS;
+    this.#wake = new WakeSignal(clock);
+    const events = new EventSink(options.events ?? {});
+    const admission = new CacheAdmission({
+      cache,
+      blockHashesOf:
+        options.blockHashesOf ?? ((request) => hashPromptBlocks(request.promptTokens, cache.tokensPerBlock)),
+      orderOf: (request) => table.find(request)?.order ?? Infinity,
+      onRefused: (request, error) => {
+        const entry = table.find(request);
+        if (entry !== undefined) this.#endings.abandon(entry, error);
+      },
+    });
+    const endings = new RequestEndings({ clock, table, admission, transceiver, events });
+    const tokens = new TokenDelivery(clock, events);
+    const transfer = new ContextTransfer({ table, transceiver, endings });
+    const identity = options.identity ?? { endpoint: null, dpRank: null };
+    this.#events = events;
+    this.#admission = admission;
+    this.#endings = endings;
+    this.#context = transfer;
+    this.#generation = new GenerationTransfer({ table, cache, admission, limits, transceiver, endings, tokens });
+    this.#forward = new ForwardStage({ clock, cache, engine, table, transfer, endings, events, tokens, identity });
+    transceiver.onActivity(() => this.#wake.raise());
+    this.#loop = this.#run();
+  }
+
+  /**
+   * Accepts a request (made by `createRequest`); `events.onFinished` comes exactly once.
+   * @throws ArgumentError for a request no executor can run, or an id in use
+   * @throws RequestTooLargeError when it can never fit the pool
+   * @throws StateError once `close` was called
+   */
+  submit(request: LlmRequest, events: RequestEvents = {}): void {
+    if (this.#phase !== 'open') throw new StateError('the executor is closing; submit to another server');
+    validateRequest(request);
+    this.#admission.assertFits(request);
+    this.#table.add(request, events, this.#clock.now());
+    this.#wake.raise();
+  }
+
+  /** Ends a request for its user. False: nothing to cancel (unknown, finished, or cancelled before). */
+  cancel(id: RequestId): boolean {
+    const entry = this.#table.byId(id);
+    if (entry === undefined || entry.outcome !== null || entry.request.cancelRequested) return false;
+    entry.request.cancelRequested = true;
+    this.#table.markCancelling(entry);
+    this.#wake.raise();
+    return true;
+  }
+
+  stats(): ExecutorStats {
+    return { turns: this.#turns, steps: this.#steps, live: this.#table.size };
+  }
+
+  /**
+   * Takes no new requests and lets the live ones end. At the deadline the rest fails with a StateError; a forward that never returns is not
+   * waited for. Idempotent.
+   * @param options.deadlineMs time from now; default: no limit
+   */
+  async close(options: { readonly deadlineMs?: number } = {}): Promise<ExecutorCloseReport> {
+    if (this.#phase === 'open') this.#phase = 'draining';
+    this.#wake.raise();
+    let expire = (): void => {};
+    const expired = new Promise<void>((resolve) => {
+      expire = resolve;
+    });
+    const timer =
+      options.deadlineMs === undefined
+        ? null
+        : this.#clock.setTimer(
+            options.deadlineMs,
+            () => {
+              if (this.#phase === 'draining') this.#phase = 'aborting';
+              this.#wake.raise();
+              // One turn for a loop that can still act; one that hangs in a forward is left behind.
+              void this.#clock.nextTurn().then(() => this.#clock.nextTurn().then(expire));
+            },
+            { keepAlive: true },
+          );
+    await Promise.race([this.#loop, expired]);
+    timer?.cancel();
+    return {
+      drained: this.#table.size === 0 && this.#failedAtClose === 0,
+      failed: this.#failedAtClose + this.#table.size,
+    };
+  }
+
+  async #run(): Promise<void> {
+    // The constructor returns before the first turn.
+    await this.#clock.nextTurn();
+    while (!this.#ended()) {
+      this.#turns += 1;
+      let acted = false;
+      try {
+        acted = await this.#step();
+      } catch (error) {
+        // A stage must not throw; if one does, every request still gets its one outcome and the loop lives on.
+        this.#abandonAll(typedError(error, 'the executor loop failed'));
+      }
+      if (acted) await this.#clock.nextTurn();
+      else if (!this.#ended()) await this.#wake.wait(this.#table.size > 0 ? this.#housekeepingIntervalMs : null);
+    }
+    this.#phase = 'closed';
+  }
+
+  #ended(): boolean {
+    return this.#phase !== 'open' && this.#table.size === 0;
+  }
+
+  /** @returns true when something was launched or ended, so that another step may find work at once */
+  async #step(): Promise<boolean> {
+    this.#checkTransfers();
+    this.#cancelPending();
+    if (this.#phase === 'aborting') {
+      this.#failedAtClose += this.#table.size;
+      this.#abandonAll(new StateError('the executor was closed before the request ended'));
+      return true;
+    }
+    this.#context.prepare();
+    this.#generation.postReceives();
+    const plan = planStep(
+      this.#limits,
+      requestsOf(this.#table.in('GENERATION_IN_PROGRESS')),
+      requestsOf(this.#table.in('CONTEXT_INIT')),
+      this.#admission,
+    );
+    const ran = await this.#runForward(plan);
+    return ran || this.#failIfStuck();
+  }
+
+  async #runForward(plan: StepPlan): Promise<boolean> {
+    if (plan.context.length + plan.generation.length === 0) return false;
+    const startedAtMs = this.#clock.now();
+    const inFlight = await this.#forward.launch(plan);
+    if (inFlight === null) return true;
+    this.#steps += 1;
+    await this.#forward.retire(inFlight);
+    this.#events.step({
+      step: this.#steps,
+      startedAtMs,
+      endedAtMs: this.#clock.now(),
+      contextTokens: inFlight.context.reduce((sum, { scheduled: s }) => sum + s.chunkEnd - s.chunkStart, 0),
+      contextRequests: inFlight.context.length,
+      generationRequests: inFlight.generation.length,
+    });
+    return true;
+  }
+
+  #checkTransfers(): void {
+    for (const settled of this.#transceiver.takeSettled()) {
+      const entry = this.#table.find(settled.request);
+      // An ended request: its outcome was decided here, and the ledger alone says when its pages are free.
+      if (entry === undefined || entry.outcome !== null) continue;
+      try {
+        this.#settle(entry, settled);
+      } catch (error) {
+        this.#endings.fail(entry, typedError(error, `transfer of request ${settled.request.id}`));
+      }
+    }
+  }
+
+  #settle(entry: Entry, settled: Settled): void {
+    const byUser = entry.request.cancelRequested;
+    if (settled.outcome === 'completed') {
+      if (settled.side === 'context') this.#endings.complete(entry);
+      else if (byUser) this.#endings.cancel(entry);
+      else this.#generation.arrived(entry, settled);
+    } else if (settled.outcome === 'cancelled' && byUser) {
+      this.#endings.cancel(entry);
+    } else {
+      // A cancel that is not ours is the peer's, and that is an error.
+      const error = settled.error ?? new InternalError(`transfer ${settled.outcome} without a reason`);
+      this.#endings.fail(entry, error);
+    }
+  }
+
+  /** Asks again for every cancel that could not take effect yet. */
+  #cancelPending(): void {
+    for (const entry of this.#table.cancelling) {
+      if (entry.outcome !== null) continue;
+      this.#admission.leaveLine(entry.request);
+      try {
+        const ended = !hasTransfer(entry) || this.#transceiver.cancelRequest(entry.request, 'cancelled by its user');
+        if (ended) this.#endings.cancel(entry);
+      } catch (error) {
+        this.#endings.fail(entry, typedError(error, 'cancelRequest failed'));
+      }
+    }
+  }
+
+  /** The head of the line lacks blocks and nobody is left who could give any back: waiting would never end. */
+  #failIfStuck(): boolean {
+    const { blocked } = this.#admission;
+    const entry = blocked === null ? undefined : this.#table.find(blocked);
+    if (entry === undefined || entry.outcome !== null || this.#admission.othersHoldBlocks(entry.request)) return false;
+    const { id, promptTokens } = entry.request;
+    this.#endings.abandon(
+      entry,
+      new ResourceError(
+        `request ${id}: no blocks for its prompt of ${promptTokens.length} tokens although no other request holds any; enlarge the pool (windowed layer groups keep all blocks of a request whose transfer is pipelined)`,
+      ),
+    );
+    return true;
+  }
+
+  #abandonAll(error: KvTransceiverError): void {
+    for (const entry of this.#table.all()) {
+      try {
+        this.#endings.abandon(entry, error);
+      } catch (cause) {
+        // The transceiver refused to cancel; the outcome must come all the same.
+        this.#endings.fail(entry, typedError(cause, error.message));
+      }
+    }
+  }
+}
+
+function* requestsOf(entries: Iterable<Entry>): Iterable<LlmRequest> {
+  for (const entry of entries) if (!entry.request.cancelRequested) yield entry.request;
+}

@@ -1,0 +1,201 @@
+import type { KvCacheManager } from '../cache/kv-cache-manager.js';
+import type { Clock } from '../clock.js';
+import { InternalError, type KvTransceiverError } from '../errors.js';
+import type { ContextTransfer } from './context-transfer.js';
+import type { EventSink } from './executor-events.js';
+import type { ForwardResult, ModelEngine, ScheduledWork } from './model-engine.js';
+import { type DisaggregatedParams, type LlmRequest, remainingPromptTokens, requestKey } from './request.js';
+import type { RequestEndings } from './request-endings.js';
+import type { Entry, RequestTable } from './request-table.js';
+import { decodePosition, type StepPlan } from './scheduler.js';
+import type { TokenDelivery } from './token-delivery.js';
+import { typedError } from './typed-error.js';
+
+/** What a context server says of itself in its answers. */
+export interface ContextIdentity {
+  /** Control endpoint of this rank, `tcp://host:port`. */
+  readonly endpoint: string | null;
+  readonly dpRank: number | null;
+}
+
+export interface ForwardStageOptions {
+  readonly clock: Clock;
+  readonly cache: KvCacheManager;
+  readonly engine: ModelEngine;
+  readonly table: RequestTable;
+  readonly transfer: ContextTransfer;
+  readonly endings: RequestEndings;
+  readonly events: EventSink;
+  readonly tokens: TokenDelivery;
+  readonly identity: ContextIdentity;
+}
+
+interface Work {
+  readonly entry: Entry;
+  readonly scheduled: ScheduledWork;
+}
+
+/** A forward that was enqueued. */
+export interface StepInFlight {
+  readonly context: readonly Work[];
+  readonly generation: readonly Work[];
+  /** Settles, never rejects, when the forward no longer writes pages. */
+  readonly result: Promise<ReadonlyMap<LlmRequest, number> | KvTransceiverError>;
+}
+
+/**
+ * Role: runs one planned step in two halves, so that another step could be launched between them.
+ * Ordering: launch = early prefix, forward enqueued, `sendKvAsync` behind its event; retire = results known, content marked, tokens out.
+ *   Nothing of a request is given up between its launch and its retirement.
+ */
+export class ForwardStage {
+  readonly #o: ForwardStageOptions;
+
+  constructor(options: ForwardStageOptions) {
+    this.#o = options;
+  }
+
+  async launch(plan: StepPlan): Promise<StepInFlight | null> {
+    const context = this.#beginChunks(plan);
+    const generation = this.#beginDecodes(plan);
+    if (context.length + generation.length === 0) return null;
+    let forward: ForwardResult;
+    try {
+      forward = await this.#o.engine.forward({
+        context: context.map((work) => work.scheduled),
+        generation: generation.map((work) => work.scheduled),
+      });
+    } catch (error) {
+      return { context, generation, result: Promise.resolve(engineError(error)) };
+    }
+    // Before the sends, so that the tokens are in the requests as soon as they are known, whatever the loop does meanwhile.
+    const result = forward.tokens.then((tokens) => {
+      this.#noteContextTokens(context, tokens);
+      return tokens;
+    }, engineError);
+    this.#o.transfer.sendKvAsync(
+      context.map((work) => work.entry),
+      forward.event,
+    );
+    return { context, generation, result };
+  }
+
+  async retire(step: StepInFlight): Promise<void> {
+    const result = await step.result;
+    for (const work of [...step.context, ...step.generation]) {
+      const { entry } = work;
+      entry.computing = false;
+      if (result instanceof Error) this.#o.endings.abandon(entry, result);
+      else this.#markComputed(work);
+      // It ended while its forward ran: its pages were kept until now.
+      if (entry.outcome !== null && this.#o.table.find(entry.request) !== undefined) this.#o.endings.release(entry);
+    }
+    if (result instanceof Error) return;
+    for (const { entry, scheduled } of step.context) {
+      if (entry.outcome === null && scheduled.chunkEnd === entry.request.promptTokens.length) {
+        this.#finishPrompt(entry, result);
+      }
+    }
+    for (const { entry } of step.generation) {
+      if (entry.outcome === null) this.#finishDecode(entry, result);
+    }
+  }
+
+  #beginChunks(plan: StepPlan): Work[] {
+    const works: Work[] = [];
+    for (const { request, chunkStart, chunkEnd } of plan.context) {
+      const entry = this.#o.table.find(request);
+      if (entry === undefined) continue;
+      request.chunkStart = chunkStart;
+      request.chunkEnd = chunkEnd;
+      if (chunkStart === request.prepopulatedLen) {
+        this.#o.events.emit(entry.events, 'onPrefillStarted', request, this.#o.clock.now());
+      }
+      this.#o.transfer.sendEarlyPrefix(entry);
+      if (entry.outcome !== null) continue;
+      entry.computing = true;
+      works.push({ entry, scheduled: { request, chunkStart, chunkEnd } });
+    }
+    return works;
+  }
+
+  #beginDecodes(plan: StepPlan): Work[] {
+    const works: Work[] = [];
+    for (const request of plan.generation) {
+      const entry = this.#o.table.find(request);
+      if (entry === undefined) continue;
+      entry.computing = true;
+      const position = decodePosition(request);
+      works.push({ entry, scheduled: { request, chunkStart: position, chunkEnd: position } });
+    }
+    return works;
+  }
+
+  /** The aux buffer of the last slice carries the first token: it must be there before that slice can have been delivered. */
+  #noteContextTokens(context: readonly Work[], tokens: ReadonlyMap<LlmRequest, number>): void {
+    for (const { entry, scheduled } of context) {
+      const token = tokens.get(entry.request);
+      const isLast = scheduled.chunkEnd === entry.request.promptTokens.length;
+      if (entry.role === 'context' && isLast && token !== undefined) entry.request.outputTokens.push(token);
+    }
+  }
+
+  #markComputed({ entry, scheduled }: Work): void {
+    // A decode step wrote the token it was fed, at `chunkEnd`.
+    const isDecode = scheduled.chunkStart === scheduled.chunkEnd;
+    try {
+      this.#o.cache.markComputed(entry.request.id, scheduled.chunkEnd + (isDecode ? 1 : 0));
+    } catch (error) {
+      this.#o.endings.abandon(entry, typedError(error, 'markComputed failed'));
+    }
+  }
+
+  #finishPrompt(entry: Entry, tokens: ReadonlyMap<LlmRequest, number>): void {
+    const { request } = entry;
+    const { events, endings, table, clock } = this.#o;
+    const token = tokens.get(request);
+    if (token === undefined) {
+      endings.abandon(entry, new InternalError(`request ${request.id}: the model engine returned no first token`));
+      return;
+    }
+    events.emit(entry.events, 'onPrefillDone', request, clock.now());
+    if (entry.role === 'context') {
+      if (request.disagg?.scheduleStyle === 'context_first') {
+        events.emit(entry.events, 'onContextAnswer', request, this.#answer(request, request.disagg));
+      }
+      return;
+    }
+    table.advance(entry, 'prompt_computed');
+    this.#o.tokens.deliver(entry, token);
+    if (request.outputTokens.length >= request.maxTokens) endings.complete(entry);
+  }
+
+  #finishDecode(entry: Entry, tokens: ReadonlyMap<LlmRequest, number>): void {
+    const { request } = entry;
+    const { endings } = this.#o;
+    const token = tokens.get(request);
+    if (token === undefined) {
+      endings.abandon(entry, new InternalError(`request ${request.id}: the model engine returned no token`));
+      return;
+    }
+    this.#o.tokens.deliver(entry, token);
+    if (request.outputTokens.length >= request.maxTokens) endings.complete(entry);
+    else this.#o.table.served(entry);
+  }
+
+  #answer(request: LlmRequest, disagg: DisaggregatedParams): DisaggregatedParams {
+    const { endpoint, dpRank } = this.#o.identity;
+    return {
+      ...disagg,
+      requestType: 'generation_only',
+      ctxRequestId: requestKey(request),
+      ctxInfoEndpoint: endpoint ?? disagg.ctxInfoEndpoint,
+      ctxDpRank: dpRank ?? disagg.ctxDpRank,
+      firstGenTokens: [...request.outputTokens],
+    };
+  }
+}
+
+function engineError(error: unknown): KvTransceiverError {
+  return typedError(error, 'the model engine failed');
+}

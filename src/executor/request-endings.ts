@@ -1,0 +1,70 @@
+import type { Clock } from '../clock.js';
+import type { KvTransceiverError } from '../errors.js';
+import type { CacheTransceiver } from '../session/cache-transceiver.js';
+import type { CacheAdmission } from './cache-admission.js';
+import type { EventSink, RequestOutcome } from './executor-events.js';
+import type { RequestEvent } from './request-states.js';
+import type { Entry, RequestTable } from './request-table.js';
+
+export interface RequestEndingsOptions {
+  readonly clock: Clock;
+  readonly table: RequestTable;
+  readonly admission: CacheAdmission;
+  readonly transceiver: CacheTransceiver;
+  readonly events: EventSink;
+}
+
+/**
+ * Role: the only way a request ends: outcome, then its blocks, then the caller hears, each once.
+ * Ordering: a request whose pages a forward is writing gets its outcome at once and gives the pages up when the forward ended.
+ */
+export class RequestEndings {
+  readonly #o: RequestEndingsOptions;
+
+  constructor(options: RequestEndingsOptions) {
+    this.#o = options;
+  }
+
+  complete(entry: Entry): void {
+    this.#end(entry, entry.role === 'context' ? 'transfer_completed' : 'finished', 'completed');
+  }
+
+  cancel(entry: Entry): void {
+    this.#end(entry, entry.role === 'context' ? 'context_cancelled' : 'generation_cancelled', 'cancelled');
+  }
+
+  /** The transfer itself ended, or there is none: nobody else has to be told. */
+  fail(entry: Entry, error: KvTransceiverError): void {
+    if (entry.outcome !== null) return;
+    entry.request.error = error;
+    this.#end(entry, 'failed', 'failed');
+  }
+
+  /** The executor gives up on a request whose transfer may live: its session ends, so that the other side hears of it. */
+  abandon(entry: Entry, error: KvTransceiverError): void {
+    if (entry.outcome !== null) return;
+    if (hasTransfer(entry)) this.#o.transceiver.cancelRequest(entry.request, error.message);
+    this.fail(entry, error);
+  }
+
+  /** Gives up the pages of an ended request and tells the caller. */
+  release(entry: Entry): void {
+    const { request, outcome } = entry;
+    if (outcome === null) return;
+    this.#o.admission.free(request);
+    this.#o.table.remove(entry);
+    this.#o.events.emit(entry.events, 'onFinished', request, outcome, this.#o.clock.now());
+  }
+
+  #end(entry: Entry, event: RequestEvent, outcome: RequestOutcome): void {
+    this.#o.table.advance(entry, event);
+    entry.outcome = outcome;
+    if (!entry.computing) this.release(entry);
+  }
+}
+
+/** Whether the transceiver may know the request. A context request counts from its submission: its receivers may have asked already. */
+export function hasTransfer(entry: Entry): boolean {
+  if (entry.role === 'context') return true;
+  return entry.role === 'generation' && entry.request.state === 'DISAGG_GENERATION_TRANS_IN_PROGRESS';
+}

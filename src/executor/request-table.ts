@@ -1,0 +1,106 @@
+import type { RequestId } from '../cache/kv-cache-manager.js';
+import { ArgumentError } from '../errors.js';
+import type { RequestEvents, RequestOutcome } from './executor-events.js';
+import type { LlmRequest, RequestState } from './request.js';
+import { isTerminal, REQUEST_TRANSITIONS, type RequestEvent, type RequestRole, roleOf } from './request-states.js';
+
+/** What the executor knows of one request beyond the request itself. */
+export interface Entry {
+  readonly request: LlmRequest;
+  readonly role: RequestRole;
+  readonly events: RequestEvents;
+  readonly submittedAtMs: number;
+  /** Place in the line for blocks: counts up as requests become schedulable. */
+  order: number;
+  /** A forward that writes its pages is under way: whatever happens, they are given up only when it ended. */
+  computing: boolean;
+  /** Null until it ended. */
+  outcome: RequestOutcome | null;
+}
+
+/**
+ * Role: every live request, and the queues, which are nothing but the requests of each state in order of arrival there.
+ * Why: a queue kept beside the state would sooner or later disagree with it.
+ */
+export class RequestTable {
+  readonly #entries = new Map<RequestId, Entry>();
+  readonly #queues = new Map<RequestState, Set<Entry>>(
+    (Object.keys(REQUEST_TRANSITIONS.transitions) as RequestState[]).map((state) => [state, new Set<Entry>()]),
+  );
+  readonly #cancelling = new Set<Entry>();
+  #nextOrder = 0;
+
+  get size(): number {
+    return this.#entries.size;
+  }
+
+  /** Requests whose user cancelled them and that are not finished. */
+  get cancelling(): ReadonlySet<Entry> {
+    return this.#cancelling;
+  }
+
+  /** @throws ArgumentError when a live request has this id */
+  add(request: LlmRequest, events: RequestEvents, submittedAtMs: number): Entry {
+    if (this.#entries.has(request.id)) {
+      throw new ArgumentError(`request id ${request.id} is in use; ids are unique among live requests of a server`);
+    }
+    const entry: Entry = {
+      request,
+      role: roleOf(request),
+      events,
+      submittedAtMs,
+      order: this.#nextOrder++,
+      computing: false,
+      outcome: null,
+    };
+    this.#entries.set(request.id, entry);
+    this.in(request.state).add(entry);
+    return entry;
+  }
+
+  /** The entry of this very request; undefined once it finished, also when its id was used again. */
+  find(request: LlmRequest): Entry | undefined {
+    const entry = this.#entries.get(request.id);
+    return entry?.request === request ? entry : undefined;
+  }
+
+  byId(id: RequestId): Entry | undefined {
+    return this.#entries.get(id);
+  }
+
+  all(): Iterable<Entry> {
+    return this.#entries.values();
+  }
+
+  /** The queue of a state. Callers only read it; it is live. */
+  in(state: RequestState): Set<Entry> {
+    return this.#queues.get(state) as Set<Entry>;
+  }
+
+  /** @throws InternalError when the event is illegal in the request's state; nothing changed then */
+  advance(entry: Entry, event: RequestEvent): void {
+    const { request } = entry;
+    const next = REQUEST_TRANSITIONS.next(request.state, event);
+    this.in(request.state).delete(entry);
+    request.state = next;
+    this.in(next).add(entry);
+    if (next === 'CONTEXT_INIT') entry.order = this.#nextOrder++;
+    if (isTerminal(next)) this.#cancelling.delete(entry);
+  }
+
+  /** Moves a request to the end of its queue. */
+  served(entry: Entry): void {
+    const queue = this.in(entry.request.state);
+    if (queue.delete(entry)) queue.add(entry);
+  }
+
+  markCancelling(entry: Entry): void {
+    this.#cancelling.add(entry);
+  }
+
+  remove(entry: Entry): void {
+    this.#entries.delete(entry.request.id);
+    this.in(entry.request.state).delete(entry);
+    this.#cancelling.delete(entry);
+  }
+}

@@ -1,0 +1,125 @@
+import { ConfigError } from '../errors.js';
+import { type LlmRequest, remainingPromptTokens } from './request.js';
+
+/** Share of the token budget that decode steps leave to waiting prompts, so that neither can starve the other. */
+const PREFILL_SHARE = 1 / 8;
+
+export interface SchedulerLimits {
+  /** Most prompt tokens of one request in one step; any value, block size or not. */
+  readonly chunkTokens: number;
+  /** Most tokens of one step: prompt tokens plus one per decode step. */
+  readonly tokenBudget: number;
+  /** Most prompt tokens being received at once, counted in whole blocks; null = no limit. */
+  readonly maxTokensInBuffer: number | null;
+}
+
+/** The scheduler's view of the cache. */
+export interface CapacityPort {
+  /**
+   * Brings a request into the cache; idempotent. On 'admitted', `prepopulatedLen` and the chunk bounds are set. 'refused': it was failed.
+   */
+  admit(request: LlmRequest): 'admitted' | 'wait' | 'refused';
+  /** Makes blocks for tokens `[0, endToken)` exist; false: not now, and nothing changed. */
+  reserve(request: LlmRequest, endToken: number): boolean;
+}
+
+export interface PlannedChunk {
+  readonly request: LlmRequest;
+  readonly chunkStart: number;
+  readonly chunkEnd: number;
+}
+
+export interface StepPlan {
+  readonly context: readonly PlannedChunk[];
+  readonly generation: readonly LlmRequest[];
+}
+
+/** @throws ConfigError naming the limit and its range */
+export function checkLimits(limits: SchedulerLimits): void {
+  atLeast('chunkTokens', limits.chunkTokens, 1);
+  // One token for a decode step and one for a prompt: with a single one, one of the two could wait for ever.
+  atLeast('tokenBudget', limits.tokenBudget, 2);
+  if (limits.maxTokensInBuffer !== null) atLeast('maxTokensInBuffer', limits.maxTokensInBuffer, 1);
+}
+
+/**
+ * Decides one step. Decode steps come first (each is one token and somebody waits for it) but leave prompts their share; prompts go in
+ * the order given, and none overtakes one that lacks blocks.
+ * @param decode least recently served first
+ * @param prefill first come first
+ */
+export function planStep(
+  limits: SchedulerLimits,
+  decode: Iterable<LlmRequest>,
+  prefill: Iterable<LlmRequest>,
+  port: CapacityPort,
+): StepPlan {
+  const prompts = prefill[Symbol.iterator]();
+  let next = prompts.next();
+  const share = next.done === true ? 0 : Math.max(1, Math.floor(limits.tokenBudget * PREFILL_SHARE));
+  const generation: LlmRequest[] = [];
+  for (const request of decode) {
+    if (generation.length >= limits.tokenBudget - share) break;
+    // A decode step without a block is skipped, not queued behind: its blocks were committed at admission and come free.
+    if (port.reserve(request, decodePosition(request) + 1)) generation.push(request);
+  }
+
+  let budget = limits.tokenBudget - generation.length;
+  const context: PlannedChunk[] = [];
+  for (; next.done !== true && budget > 0; next = prompts.next()) {
+    const request = next.value;
+    const admission = port.admit(request);
+    if (admission === 'refused') continue;
+    if (admission === 'wait') break;
+    const chunkStart = request.chunkEnd;
+    const chunkEnd = chunkStart + Math.min(remainingPromptTokens(request), limits.chunkTokens, budget);
+    if (!port.reserve(request, chunkEnd)) break;
+    context.push({ request, chunkStart, chunkEnd });
+    budget -= chunkEnd - chunkStart;
+  }
+  return { context, generation };
+}
+
+/**
+ * Decides which generation requests may post their receive, first come first served. A prompt larger than the whole buffer is let in
+ * when the buffer is empty, and then alone.
+ * @param bufferBlocks blocks of the prompts being received now
+ */
+export function planReceives(
+  limits: SchedulerLimits,
+  waiting: Iterable<LlmRequest>,
+  bufferBlocks: number,
+  tokensPerBlock: number,
+  port: CapacityPort,
+): readonly LlmRequest[] {
+  const most =
+    limits.maxTokensInBuffer === null ? Infinity : Math.max(1, Math.floor(limits.maxTokensInBuffer / tokensPerBlock));
+  const receive: LlmRequest[] = [];
+  let used = bufferBlocks;
+  for (const request of waiting) {
+    const blocks = promptBlocks(request, tokensPerBlock);
+    if (used > 0 && used + blocks > most) break;
+    const admission = port.admit(request);
+    if (admission === 'refused') continue;
+    if (admission === 'wait' || !port.reserve(request, request.promptTokens.length)) break;
+    receive.push(request);
+    used += blocks;
+  }
+  return receive;
+}
+
+/** Blocks that the prompt spans. */
+export function promptBlocks(request: LlmRequest, tokensPerBlock: number): number {
+  return Math.ceil(request.promptTokens.length / tokensPerBlock);
+}
+
+/** Position of the token that the next decode step feeds: the newest one, whose KV is not in the cache yet. */
+export function decodePosition(request: LlmRequest): number {
+  return request.promptTokens.length + request.outputTokens.length - 1;
+}
+
+function atLeast(name: string, value: number, least: number): void {
+  if (!Number.isSafeInteger(value) || value < least) {
+    throw new ConfigError(`${name} is ${value}; it must be an integer of at least ${least}`);
+  }
+}

@@ -1,0 +1,43 @@
+import { assertCount, assertInterval, assertPositive, blocksCovering } from './bounds.js';
+import type { BlockSlice } from './prefill-slice.js';
+import { staleBlockEnd } from './stale-block-end.js';
+
+/** What the range rule needs to know of a layer group. */
+export interface GroupShape {
+  readonly kind: 'attention' | 'latent' | 'state';
+  /** Sliding window in tokens, or null for full attention. */
+  readonly windowSize: number | null;
+}
+
+/** Block ordinals `[begin, end)`. */
+export interface BlockRange {
+  readonly begin: number;
+  readonly end: number;
+}
+
+/**
+ * What to ask the cache manager for, for one layer group and one slice.
+ *
+ * Windowed groups leave out blocks that are outside the *final* window: that depends on the whole prompt, never on the chunk, so
+ * both sides agree on it without talking. Recurrent state changes with every token and goes once, with the last slice, as the one
+ * state slot of the request: `{ begin: 0, end: 1 }`.
+ *
+ * @returns null when there is nothing to ask for; then make no query at all
+ * @throws RangeError for negative, reversed, fractional or unsafe bounds
+ * @example sourceRange({ beginBlock: 11, endBlock: 13 }, { kind: 'attention', windowSize: 16 }, 64, 4) // { begin: 12, end: 13 }
+ */
+export function sourceRange(
+  slice: BlockSlice,
+  group: GroupShape,
+  promptLen: number,
+  tokensPerBlock: number,
+): BlockRange | null {
+  assertInterval(slice.beginBlock, slice.endBlock, 'beginBlock', 'endBlock');
+  assertCount(promptLen, 'promptLen');
+  assertPositive(tokensPerBlock, 'tokensPerBlock');
+  if (group.kind === 'state') return slice.isLast === true ? { begin: 0, end: 1 } : null;
+  const begin = Math.max(slice.beginBlock, staleBlockEnd(promptLen, group.windowSize, tokensPerBlock));
+  // Blocks past the prompt (reserved for speculative tokens) hold nothing worth sending.
+  const end = Math.min(slice.endBlock, blocksCovering(promptLen, tokensPerBlock));
+  return begin < end ? { begin, end } : null;
+}

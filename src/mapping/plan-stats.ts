@@ -1,0 +1,68 @@
+import { type GroupMapping, type PlacedFragment, spanOf } from './peer-mapping.js';
+import type { PlanStats } from './transfer-plan.js';
+
+/**
+ * Role: counts what a plan expands to without expanding it.
+ * Ordering: groups are added in the order they are expanded in; a piece may touch the last one of the group before.
+ */
+export class PlanStatsCounter {
+  #pairs = 0;
+  #fragments = 0;
+  #bytes = 0;
+  #descriptors = 0;
+  #joined = 0;
+  /** One past the last byte so far, on each side; -1 before the first. */
+  #sourceEnd = -1;
+  #destinationEnd = -1;
+
+  /** @param slotPairs not empty. O(pairs + fragments) */
+  add(group: GroupMapping, slotPairs: Int32Array): void {
+    const pairs = slotPairs.length / 2;
+    this.#pairs += pairs;
+    this.#fragments += group.fragments.length;
+    this.#bytes += pairs * group.bytesPerPair;
+    this.#descriptors += pairs * group.piecesPerPair;
+    // Inside one fragment the same slots are neighbours for every fragment that fills its stride, and for no other.
+    if (group.stridesFilled > 0) this.#joined += group.stridesFilled * neighbours(slotPairs);
+    const [firstSource, firstDestination] = [slotPairs[0] as number, slotPairs[1] as number];
+    const [lastSource, lastDestination] = [slotPairs.at(-2) as number, slotPairs.at(-1) as number];
+    for (const placed of group.placed) {
+      const { fragment, source, destination } = placed;
+      const sourceBegin = source.base + firstSource * source.slotStride + fragment.srcOffset;
+      const destinationBegin = destination.base + firstDestination * destination.slotStride + fragment.dstOffset;
+      if (sourceBegin === this.#sourceEnd && destinationBegin === this.#destinationEnd) this.#joined++;
+      this.#sourceEnd = sourceEndOf(placed, lastSource);
+      this.#destinationEnd = destinationEndOf(placed, lastDestination);
+    }
+  }
+
+  result(): PlanStats {
+    const coalescedDescriptors = this.#descriptors - this.#joined;
+    return {
+      pairs: this.#pairs,
+      fragments: this.#fragments,
+      bytes: this.#bytes,
+      descriptors: this.#descriptors,
+      coalescedDescriptors,
+      averageDescriptorBytes: coalescedDescriptors === 0 ? 0 : this.#bytes / coalescedDescriptors,
+    };
+  }
+}
+
+function sourceEndOf({ fragment, source }: PlacedFragment, slot: number): number {
+  return source.base + slot * source.slotStride + fragment.srcOffset + spanOf(fragment, fragment.srcStride);
+}
+
+function destinationEndOf({ fragment, destination }: PlacedFragment, slot: number): number {
+  return destination.base + slot * destination.slotStride + fragment.dstOffset + spanOf(fragment, fragment.dstStride);
+}
+
+/** Pairs that follow their predecessor by one slot on both sides. */
+function neighbours(slotPairs: Int32Array): number {
+  let count = 0;
+  for (let i = 2; i < slotPairs.length; i += 2) {
+    const sourceFollows = (slotPairs[i] as number) === (slotPairs[i - 2] as number) + 1;
+    if (sourceFollows && (slotPairs[i + 1] as number) === (slotPairs[i - 1] as number) + 1) count++;
+  }
+  return count;
+}

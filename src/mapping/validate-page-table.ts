@@ -1,0 +1,199 @@
+import { dtypeBits } from './dtype.js';
+import { FieldReader, type ValueOrigin } from './field-reader.js';
+import type { LayerEntry, LayerView, PagePool, PageTable, PageTableGroup, PoolMemory } from './page-table.js';
+
+const MAX_POOLS = 64 * 1024;
+const MAX_LAYERS = 64 * 1024;
+const MAX_LAYER_GROUPS = 256;
+const MAX_VIEWS = 64;
+const MAX_DTYPE_LENGTH = 64;
+/** Slots and tokens travel as 32-bit signed integers, so that HOLE fits. */
+const MAX_INT32 = 0x7fffffff;
+const MAX_DEVICE_ID = 0xffff;
+
+const ROLES = ['key', 'value', 'kv', 'latent', 'index_k', 'scale', 'conv_state', 'ssm_state', 'aux'] as const;
+const LAYOUTS = ['HND', 'NHD', 'REPLICATED', 'SECTIONED'] as const;
+
+interface Budget {
+  layersLeft: number;
+}
+
+/**
+ * Checks a page table from outside and rebuilds it from its known fields. Afterwards every address that a slot below `slotCount` and
+ * an entry give lies inside its pool and below 2^53, and no two entries of a group share a byte.
+ *
+ * Caps: 256 layer groups, 64 Ki pools, 64 Ki layer entries in all. Pools may overlap one another (interleaved K and V pools do).
+ *
+ * @param origin `peer` (default): came over the wire; `own`: built on this side
+ * @throws ProtocolError (`peer`) or ArgumentError (`own`) naming the first bad field; also in `details.field`
+ */
+export function validatePageTable(table: unknown, origin: ValueOrigin = 'peer'): PageTable {
+  const read = new FieldReader(origin);
+  const { pools, layerGroups, aux } = read.object(table, 'the table');
+  const checkedPools = read
+    .list(pools, 'pools', MAX_POOLS)
+    .map((pool, index) => readPool(read, pool, `pools[${index}]`));
+  const budget = { layersLeft: MAX_LAYERS };
+  const groups = read
+    .list(layerGroups, 'layerGroups', MAX_LAYER_GROUPS)
+    .map((group, index) =>
+      readGroup(read, group, `layerGroups[${index}]`, ['attention', 'latent', 'state'], checkedPools, budget),
+    );
+  const checkedAux =
+    aux === null || aux === undefined ? null : readGroup(read, aux, 'aux', ['aux'], checkedPools, budget);
+  if (checkedAux !== null && checkedAux.views.length !== 1) {
+    read.refuse('aux.views', `must be one view, got ${checkedAux.views.length}`);
+  }
+  return { pools: checkedPools, layerGroups: groups, aux: checkedAux };
+}
+
+function readPool(read: FieldReader, value: unknown, path: string): PagePool {
+  const raw = read.object(value, path);
+  const pool: PagePool = {
+    base: read.integer(raw['base'], `${path}.base`, 0, Number.MAX_SAFE_INTEGER),
+    memory: readMemory(read, raw['memory'], `${path}.memory`),
+    slotBytes: read.integer(raw['slotBytes'], `${path}.slotBytes`, 1, Number.MAX_SAFE_INTEGER),
+    slotStride: read.integer(raw['slotStride'], `${path}.slotStride`, 1, Number.MAX_SAFE_INTEGER),
+    slotCount: read.integer(raw['slotCount'], `${path}.slotCount`, 1, MAX_INT32),
+  };
+  if (pool.slotStride < pool.slotBytes) {
+    read.refuse(`${path}.slotStride`, `is ${pool.slotStride}, below slotBytes ${pool.slotBytes}: slots would overlap`);
+  }
+  if (!Number.isSafeInteger(pool.base + pool.slotStride * pool.slotCount)) {
+    read.refuse(path, `ends beyond 2^53 (base ${pool.base}, ${pool.slotCount} slots every ${pool.slotStride} bytes)`);
+  }
+  return pool;
+}
+
+function readMemory(read: FieldReader, value: unknown, path: string): PoolMemory {
+  const raw = read.object(value, path);
+  const kind = read.oneOf(raw['kind'], `${path}.kind`, ['host', 'device']);
+  if (kind === 'host') return { kind };
+  return { kind, deviceId: read.integer(raw['deviceId'], `${path}.deviceId`, 0, MAX_DEVICE_ID) };
+}
+
+function readGroup(
+  read: FieldReader,
+  value: unknown,
+  path: string,
+  kinds: readonly PageTableGroup['kind'][],
+  pools: readonly PagePool[],
+  budget: Budget,
+): PageTableGroup {
+  const raw = read.object(value, path);
+  const kind = read.oneOf(raw['kind'], `${path}.kind`, kinds);
+  const windowed = raw['windowSize'] !== null;
+  if (windowed && (kind === 'state' || kind === 'aux')) {
+    read.refuse(`${path}.windowSize`, `must be null for a group of kind ${kind}`);
+  }
+  const windowSize = windowed ? read.integer(raw['windowSize'], `${path}.windowSize`, 1, MAX_INT32) : null;
+  const tokensPerBlock = read.integer(raw['tokensPerBlock'], `${path}.tokensPerBlock`, 1, MAX_INT32);
+  const slotCount = read.integer(raw['slotCount'], `${path}.slotCount`, 1, MAX_INT32);
+  const views = read
+    .list(raw['views'], `${path}.views`, MAX_VIEWS)
+    .map((view, index) =>
+      readView(read, view, `${path}.views[${index}]`, { tokensPerBlock, slotCount }, pools, budget),
+    );
+  if (views.length === 0) read.refuse(`${path}.views`, 'is empty');
+  refuseAmbiguity(read, views, path);
+  refuseOverlap(read, views, path);
+  return { kind, windowSize, tokensPerBlock, slotCount, views };
+}
+
+function readView(
+  read: FieldReader,
+  value: unknown,
+  path: string,
+  group: Pick<PageTableGroup, 'tokensPerBlock' | 'slotCount'>,
+  pools: readonly PagePool[],
+  budget: Budget,
+): LayerView {
+  const raw = read.object(value, path);
+  const head = {
+    role: read.oneOf(raw['role'], `${path}.role`, ROLES),
+    dtype: read.text(raw['dtype'], `${path}.dtype`, MAX_DTYPE_LENGTH),
+    layout: read.oneOf(raw['layout'], `${path}.layout`, LAYOUTS),
+    headsPerRank: read.integer(raw['headsPerRank'], `${path}.headsPerRank`, 1, MAX_INT32),
+    headDim: read.integer(raw['headDim'], `${path}.headDim`, 1, MAX_INT32),
+  };
+  const list = read.list(raw['layers'], `${path}.layers`, budget.layersLeft);
+  budget.layersLeft -= list.length;
+  if (list.length === 0) read.refuse(`${path}.layers`, 'is empty');
+  const expectedBytes = bytesOf(head, group.tokensPerBlock);
+  let previousLayer = -1;
+  const layers = list.map((item, index): LayerEntry => {
+    const field = `${path}.layers[${index}]`;
+    const entry = readEntry(read, item, field, group, pools);
+    if (entry.layer <= previousLayer) {
+      read.refuse(`${field}.layer`, `is ${entry.layer} after ${previousLayer}: layers must ascend`);
+    }
+    previousLayer = entry.layer;
+    if (expectedBytes !== null && entry.bytes !== expectedBytes) {
+      read.refuse(
+        `${field}.bytes`,
+        `is ${entry.bytes}, but its heads, head dim, dtype and block size give ${expectedBytes}`,
+      );
+    }
+    return entry;
+  });
+  return { ...head, layers };
+}
+
+function readEntry(
+  read: FieldReader,
+  value: unknown,
+  path: string,
+  group: Pick<PageTableGroup, 'slotCount'>,
+  pools: readonly PagePool[],
+): LayerEntry {
+  const raw = read.object(value, path);
+  const entry: LayerEntry = {
+    layer: read.integer(raw['layer'], `${path}.layer`, 0, MAX_LAYERS - 1),
+    pool: read.integer(raw['pool'], `${path}.pool`, 0, pools.length - 1),
+    offset: read.integer(raw['offset'], `${path}.offset`, 0, Number.MAX_SAFE_INTEGER),
+    bytes: read.integer(raw['bytes'], `${path}.bytes`, 1, Number.MAX_SAFE_INTEGER),
+  };
+  const pool = pools[entry.pool] as PagePool;
+  // Subtracting keeps the sum from leaving the safe range.
+  if (entry.bytes > pool.slotBytes || entry.offset > pool.slotBytes - entry.bytes) {
+    read.refuse(path, `leaves its slot: ${entry.bytes} bytes at offset ${entry.offset} of ${pool.slotBytes}`);
+  }
+  if (pool.slotCount !== group.slotCount) {
+    read.refuse(`${path}.pool`, `names a pool of ${pool.slotCount} slots in a group of ${group.slotCount}`);
+  }
+  return entry;
+}
+
+/** What one layer of a plain K or V view takes in a block; null where no formula holds. */
+function bytesOf(view: Omit<LayerView, 'layers'>, tokensPerBlock: number): number | null {
+  const bits = dtypeBits(view.dtype);
+  if (bits === null || (view.role !== 'key' && view.role !== 'value')) return null;
+  if (view.layout !== 'HND' && view.layout !== 'NHD') return null;
+  return (view.headsPerRank * view.headDim * tokensPerBlock * bits) / 8;
+}
+
+/** Both sides find each other's bytes by (role, layer), so that pair may exist once. */
+function refuseAmbiguity(read: FieldReader, views: readonly LayerView[], path: string): void {
+  const seen = new Set<string>();
+  for (const [index, view] of views.entries()) {
+    for (const { layer } of view.layers) {
+      const key = `${view.role} ${layer}`;
+      if (seen.has(key))
+        read.refuse(`${path}.views[${index}]`, `names role ${view.role} of layer ${layer} a second time`);
+      seen.add(key);
+    }
+  }
+}
+
+function refuseOverlap(read: FieldReader, views: readonly LayerView[], path: string): void {
+  const entries = views.flatMap((view, index) => view.layers.map((entry) => ({ ...entry, view: index })));
+  entries.sort((x, y) => x.pool - y.pool || x.offset - y.offset);
+  for (let i = 1; i < entries.length; i++) {
+    const [previous, next] = [entries[i - 1], entries[i]] as [(typeof entries)[0], (typeof entries)[0]];
+    if (previous.pool !== next.pool || previous.offset + previous.bytes <= next.offset) continue;
+    read.refuse(
+      `${path}.views[${next.view}]`,
+      `layer ${next.layer} overlaps layer ${previous.layer} of views[${previous.view}] in pool ${next.pool}`,
+    );
+  }
+}

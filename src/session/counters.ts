@@ -1,0 +1,16 @@
+/** Named counts of what happened; metrics read them. */
+export class Counters {
+  readonly #counts = new Map<string, number>();
+
+  add(name: string, amount = 1): void {
+    this.#counts.set(name, (this.#counts.get(name) ?? 0) + amount);
+  }
+
+  get(name: string): number {
+    return this.#counts.get(name) ?? 0;
+  }
+
+  snapshot(): Readonly<Record<string, number>> {
+    return Object.fromEntries([...this.#counts].sort(([a], [b]) => (a < b ? -1 : 1)));
+  }
+}

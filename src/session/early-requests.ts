@@ -1,0 +1,85 @@
+import type { Clock } from '../clock.js';
+import type { RequestData } from '../wire/messages.js';
+import { BoundedMap } from './bounded-map.js';
+import type { Peer } from './peer-registry.js';
+
+/** Cancels of requests that are not here yet. */
+const REMEMBERED_CANCELS = 16384;
+/** REQUEST_DATA of requests that are not here yet; beyond it a receiver is not answered and repeats. */
+const MAX_EARLY_REQUESTS = 16384;
+
+export interface EarlyRequest {
+  readonly peer: Peer;
+  readonly message: RequestData;
+  readonly expiresAtMs: number;
+}
+
+/** Role: what generation ranks said of requests before the executor brought them. Bounded, and swept by each one's own deadline. */
+export class EarlyRequests {
+  readonly #clock: Clock;
+  readonly #requests = new Map<bigint, Map<bigint, EarlyRequest>>();
+  readonly #cancels = new BoundedMap<bigint, string>(REMEMBERED_CANCELS);
+  #count = 0;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  get count(): number {
+    return this.#count;
+  }
+
+  has(rid: bigint, ticket: bigint): boolean {
+    return this.#requests.get(rid)?.has(ticket) === true;
+  }
+
+  /** False when there is no room. */
+  keep(peer: Peer, message: RequestData): boolean {
+    const { rid, ticket, timeLeftMs } = message;
+    if (this.has(rid, ticket)) return true;
+    if (this.#count >= MAX_EARLY_REQUESTS) return false;
+    const entries = this.#requests.get(rid) ?? new Map<bigint, EarlyRequest>();
+    entries.set(ticket, { peer, message, expiresAtMs: this.#clock.now() + timeLeftMs });
+    this.#requests.set(rid, entries);
+    this.#count += 1;
+    return true;
+  }
+
+  take(rid: bigint): EarlyRequest[] {
+    const entries = [...(this.#requests.get(rid)?.values() ?? [])];
+    this.#requests.delete(rid);
+    this.#count -= entries.length;
+    return entries;
+  }
+
+  cancel(rid: bigint, ticket: bigint, message: string): void {
+    this.#cancels.set(rid, message);
+    this.#dropWhere(rid, (entry) => entry.message.ticket === ticket);
+  }
+
+  takeCancel(rid: bigint): string | null {
+    const message = this.#cancels.get(rid) ?? null;
+    this.#cancels.delete(rid);
+    return message;
+  }
+
+  dropPeer(peer: Peer): void {
+    for (const rid of [...this.#requests.keys()]) this.#dropWhere(rid, (entry) => entry.peer === peer);
+  }
+
+  sweep(): void {
+    const now = this.#clock.now();
+    for (const rid of [...this.#requests.keys()]) this.#dropWhere(rid, (entry) => now >= entry.expiresAtMs);
+  }
+
+  #dropWhere(rid: bigint, gone: (entry: EarlyRequest) => boolean): void {
+    const entries = this.#requests.get(rid);
+    if (entries === undefined) return;
+    for (const [ticket, entry] of entries) {
+      if (!gone(entry)) continue;
+      entries.delete(ticket);
+      this.#count -= 1;
+    }
+    if (entries.size === 0) this.#requests.delete(rid);
+  }
+}

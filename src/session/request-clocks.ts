@@ -1,0 +1,82 @@
+import type { Clock } from '../clock.js';
+
+export interface ClockLimits {
+  /** Waiting for the peer; not charged to the transfer. */
+  readonly transferQueueTimeoutMs: number;
+  /** Between two signs of progress while something is outstanding. */
+  readonly noProgressTimeoutMs: number;
+  /** Work of the transfer, time in which only prefill ran not counted. */
+  readonly kvTransferTimeoutMs: number;
+}
+
+export interface ExpiredClock {
+  readonly clock: 'queue' | 'progress' | 'transfer';
+  readonly limitMs: number;
+}
+
+/**
+ * Role: the three clocks of one request. A sweep asks `expired`; nothing here runs by itself.
+ *
+ * queue     from creation until `peerArrived`
+ * progress  from the last `progress()`, while busy or after `expectProgress`
+ * transfer  sum of the busy times
+ * Busy means: the transfer has work that is not done. Between two slices a running prefill step is not the transfer's time.
+ */
+export class RequestClocks {
+  readonly #clock: Clock;
+  readonly #limits: ClockLimits;
+  readonly #createdAtMs: number;
+  #waitingForPeer = true;
+  #progressExpected = false;
+  #busySinceMs: number | null = null;
+  #busyBeforeMs = 0;
+  #lastProgressMs: number;
+
+  constructor(clock: Clock, limits: ClockLimits) {
+    this.#clock = clock;
+    this.#limits = limits;
+    this.#createdAtMs = clock.now();
+    this.#lastProgressMs = this.#createdAtMs;
+  }
+
+  peerArrived(): void {
+    if (!this.#waitingForPeer) return;
+    this.#waitingForPeer = false;
+    this.progress();
+  }
+
+  progress(): void {
+    this.#lastProgressMs = this.#clock.now();
+  }
+
+  /** From now on silence counts also while not busy: the side that only listens has no other sign of life. */
+  expectProgress(): void {
+    if (this.#progressExpected) return;
+    this.#progressExpected = true;
+    this.progress();
+  }
+
+  setBusy(busy: boolean): void {
+    const now = this.#clock.now();
+    if (busy && this.#busySinceMs === null) {
+      this.#busySinceMs = now;
+      this.#lastProgressMs = now;
+    } else if (!busy && this.#busySinceMs !== null) {
+      this.#busyBeforeMs += now - this.#busySinceMs;
+      this.#busySinceMs = null;
+    }
+  }
+
+  expired(): ExpiredClock | null {
+    const now = this.#clock.now();
+    const { transferQueueTimeoutMs, noProgressTimeoutMs, kvTransferTimeoutMs } = this.#limits;
+    if (this.#waitingForPeer && now - this.#createdAtMs >= transferQueueTimeoutMs)
+      return { clock: 'queue', limitMs: transferQueueTimeoutMs };
+    const busy = this.#busySinceMs !== null;
+    if (this.#busySinceMs !== null && this.#busyBeforeMs + now - this.#busySinceMs >= kvTransferTimeoutMs)
+      return { clock: 'transfer', limitMs: kvTransferTimeoutMs };
+    if (!busy && !this.#progressExpected) return null;
+    if (now - this.#lastProgressMs >= noProgressTimeoutMs) return { clock: 'progress', limitMs: noProgressTimeoutMs };
+    return null;
+  }
+}

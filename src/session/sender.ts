@@ -1,0 +1,520 @@
+import type { Completion, DrainedNotice, ReadyEvent, TransferAgent } from '../agent/transfer-agent.js';
+import type { KvCacheManager } from '../cache/kv-cache-manager.js';
+import type { Clock } from '../clock.js';
+import {
+  InternalError,
+  KvTransceiverError,
+  type PeerLostError,
+  ProtocolError,
+  SessionRetiredError,
+  TransferCancelledError,
+  TransferTimeoutError,
+  TransportError,
+} from '../errors.js';
+import { type LlmRequest, requestKey } from '../executor/request.js';
+import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
+import { planAux, planSlice } from '../mapping/plan.js';
+import type { Cancel, RequestData, WriterOutcomeName } from '../wire/messages.js';
+import type { AuxBuffer } from './aux-buffer.js';
+import { BoundedMap } from './bounded-map.js';
+import type { SendReceipt, Settled } from './cache-transceiver.js';
+import { clipText } from './clip-text.js';
+import type { ControlChannel } from './control-channel.js';
+import type { Counters } from './counters.js';
+import { type EarlyRequest, EarlyRequests } from './early-requests.js';
+import type { Peer } from './peer-registry.js';
+import { type ClockLimits, RequestClocks } from './request-clocks.js';
+import { checkRequestData } from './request-data-check.js';
+import { SendTask } from './send-task.js';
+import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
+import type { TransferLedger } from './transfer-ledger.js';
+import { TxReceiver, TxSession, type TxSlice } from './tx-session.js';
+import { txTimings } from './tx-timings.js';
+import { emptyReport, WriterReports } from './writer-reports.js';
+
+/** Requests whose end is remembered for late frames and late slices. */
+const REMEMBERED_ENDS = 65536;
+
+export interface SenderOptions {
+  readonly agent: TransferAgent;
+  readonly cache: KvCacheManager;
+  readonly ledger: TransferLedger;
+  readonly channel: ControlChannel;
+  readonly clock: Clock;
+  readonly counters: Counters;
+  readonly limits: ClockLimits;
+  readonly aux: AuxBuffer;
+  readonly onSettled: (settled: Settled) => void;
+  /** Something `receiverReady` answers has changed. */
+  readonly onReceivers: () => void;
+}
+
+/**
+ * Role: the context side. Turns chunks into slices, slices into submissions, completions into reports.
+ * Ordering: a receiver's report goes out after all its slices and its aux are complete at the transport, never before (I4).
+ * Ownership: a request's pages are held in the ledger from its first slice until everything it submitted has drained.
+ */
+export class Sender {
+  readonly #o: SenderOptions;
+  readonly #reports: WriterReports;
+  readonly #early: EarlyRequests;
+  readonly #sessions = new Map<bigint, TxSession>();
+  /** Rid -> why it ended; null = completed. */
+  readonly #retired = new BoundedMap<bigint, KvTransceiverError | null>(REMEMBERED_ENDS);
+  readonly #tasks = new Map<number, { task: SendTask; session: TxSession }>();
+  #nextTaskId = 1;
+  #nextFlow = 1;
+
+  constructor(options: SenderOptions) {
+    this.#o = options;
+    const { channel, clock, counters, limits } = options;
+    this.#reports = new WriterReports({ channel, clock, counters, repeatForMs: limits.kvTransferTimeoutMs });
+    this.#early = new EarlyRequests(clock);
+  }
+
+  get sessionCount(): number {
+    return this.#sessions.size;
+  }
+
+  /** Endpoints whose silence matters now. */
+  busyEndpoints(): string[] {
+    const endpoints: string[] = [];
+    for (const session of this.#sessions.values())
+      for (const receiver of session.receivers.values()) endpoints.push(receiver.peer.endpoint);
+    return endpoints;
+  }
+
+  /** False until every expected receiver asked. A request that can never be sent settles as failed instead. */
+  receiverReady(request: LlmRequest): boolean {
+    const rid = requestKey(request);
+    const session = this.#sessions.get(rid);
+    if (session !== undefined) return session.outcome === null && session.receiverReady;
+    if (this.#retired.has(rid)) return false;
+    return this.#create(rid, request).receiverReady;
+  }
+
+  send(request: LlmRequest, after: ReadyEvent | null): SendReceipt | null {
+    const session = this.#session(request);
+    return this.#addSlice(session, requestSlice(request, this.#o.cache.tokensPerBlock, session.prefixSent), after);
+  }
+
+  sendEarlyPrefix(request: LlmRequest, after: ReadyEvent | null): SendReceipt | null {
+    const prefix = earlyPrefixSlice({
+      prepopulatedLen: request.prepopulatedLen,
+      tokensPerBlock: this.#o.cache.tokensPerBlock,
+      isFirstChunk: request.chunkStart === request.prepopulatedLen,
+      cancelled: request.cancelRequested,
+      pipelined: request.transferPolicy.pipelined && request.transferPolicy.earlyPrefix,
+    });
+    if (prefix === null) return null;
+    const session = this.#session(request);
+    const receipt = this.#addSlice(session, { ...prefix, isLast: false }, after);
+    session.prefixSent = true;
+    return receipt;
+  }
+
+  cancel(request: LlmRequest, reason: string): boolean {
+    const rid = requestKey(request);
+    const session = this.#sessions.get(rid);
+    if (session === undefined) {
+      if (!this.#retired.has(rid)) {
+        const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: rid.toString(), drained: true });
+        this.#retired.set(rid, error);
+        for (const early of this.#early.take(rid)) this.#answerEarly(early, 'CANCELLED', error);
+      }
+      return true;
+    }
+    this.#end(session, 'cancelled', new TransferCancelledError(`cancelled: ${reason}`, { requestId: rid.toString() }));
+    return !this.#sessions.has(rid);
+  }
+
+  onRequestData(peer: Peer, message: RequestData): void {
+    const { rid, ticket } = message;
+    if (this.#reports.repeat(peer.endpoint, ticket)) return;
+    const session = this.#sessions.get(rid);
+    if (session?.receivers.has(ticket) === true) {
+      this.#accepted(peer, rid, ticket);
+      return;
+    }
+    const refusal = this.#refusal(message, peer, session);
+    if (refusal !== null) {
+      this.#o.counters.add('request_data_refused');
+      this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', refusal));
+      return;
+    }
+    if (session !== undefined) this.#register(session, peer, message);
+    else if (!this.#early.keep(peer, message)) {
+      this.#o.counters.add('early_requests_full');
+      return;
+    }
+    // #register may have reported already (a session that was born to fail); then that is the answer.
+    if (this.#reports.newest(ticket) === undefined) this.#accepted(peer, rid, ticket);
+  }
+
+  /** It never greeted this process (which may be a restarted one): its memory is not loaded, so nothing was or will be written. */
+  refuseStranger(message: RequestData): void {
+    const { rid, ticket, endpoint } = message;
+    const error = new ProtocolError(`request ${rid}: ${endpoint} did not greet this process, send HELLO first`);
+    this.#reports.answer(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
+  }
+
+  /** A generation rank gave up. It is answered whatever is known of the request. */
+  onCancel(cancel: Cancel): void {
+    const { rid, ticket, endpoint } = cancel;
+    if (this.#reports.repeat(endpoint, ticket)) return;
+    const session = this.#sessions.get(rid);
+    const error = new TransferCancelledError(`cancelled by ${endpoint}: ${cancel.reason}`, {
+      requestId: rid.toString(),
+    });
+    if (session?.receivers.has(ticket) === true) {
+      this.#end(session, 'cancelled', error);
+      return;
+    }
+    // The session, if it comes, is born cancelled.
+    if (session === undefined && !this.#retired.has(rid)) this.#early.cancel(rid, ticket, error.message);
+    this.#reports.answer(endpoint, emptyReport(rid, ticket, 'CANCELLED', error));
+  }
+
+  onReportAck(ticket: bigint, drained: boolean): void {
+    this.#reports.acknowledged(ticket, drained);
+  }
+
+  onStatus(peer: Peer, rid: bigint, ticket: bigint): void {
+    if (this.#reports.repeat(peer.endpoint, ticket)) return;
+    const receiver = this.#sessions.get(rid)?.receivers.get(ticket);
+    const task = receiver?.tasks.findLast((candidate) => candidate.state === 'transferred');
+    if (task !== undefined) this.#sliceResult(task, rid);
+    else if (receiver !== undefined || this.#early.has(rid, ticket)) this.#accepted(peer, rid, ticket);
+    else {
+      const error = new SessionRetiredError(`request ${rid} is not known here`, {
+        requestId: rid.toString(),
+        drained: true,
+      });
+      this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', error));
+    }
+  }
+
+  onPeerLost(peer: Peer, error: PeerLostError): void {
+    this.#early.dropPeer(peer);
+    for (const session of [...this.#sessions.values()]) {
+      for (const receiver of session.receivers.values()) {
+        if (receiver.peer !== peer) continue;
+        if (!session.delivered(receiver)) this.#end(session, 'failed', error);
+        this.#reports.abandon(receiver.ticket);
+      }
+    }
+  }
+
+  onCompletions(batch: readonly (Completion | DrainedNotice)[]): void {
+    for (const notice of batch) {
+      const entry = this.#tasks.get(notice.submission);
+      if (entry === undefined) {
+        this.#o.counters.add('unknown_completion');
+        continue;
+      }
+      const { task, session } = entry;
+      if (notice.kind === 'drained') task.becameDrained();
+      else task.settled(notice);
+      if (task.drained) this.#tasks.delete(notice.submission);
+      session.clocks.progress();
+      if (notice.kind === 'completion') this.#onTaskEnded(session, task);
+      this.#advance(session);
+    }
+  }
+
+  /** Aux waits for the first token, which the executor learns after it handed over the last slice. */
+  flushAux(): void {
+    for (const session of this.#sessions.values())
+      if (session.outcome === null && session.lastSliceSubmitted)
+        for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
+  }
+
+  sweep(): void {
+    this.#early.sweep();
+    this.#reports.sweep();
+    for (const session of [...this.#sessions.values()]) {
+      if (session.outcome !== null) continue;
+      const expired = session.clocks.expired();
+      if (expired === null) continue;
+      const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
+      const text =
+        expired.clock === 'queue'
+          ? `request ${session.rid}: no receiver asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
+          : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
+      this.#end(session, 'failed', new TransferTimeoutError(text, { requestId: session.rid.toString(), peer }));
+    }
+    this.flushAux();
+  }
+
+  endAll(reason: string): void {
+    for (const session of [...this.#sessions.values()])
+      this.#end(session, 'cancelled', new TransferCancelledError(reason, { requestId: session.rid.toString() }));
+  }
+
+  close(): void {
+    this.#reports.close();
+  }
+
+  #session(request: LlmRequest): TxSession {
+    const rid = requestKey(request);
+    const session = this.#sessions.get(rid) ?? (this.#retired.has(rid) ? undefined : this.#create(rid, request));
+    if (session !== undefined && session.outcome === null) return session;
+    const why = session?.error ?? this.#retired.get(rid) ?? null;
+    throw new SessionRetiredError(
+      `request ${rid}: its transfer already ended${why === null ? '' : ` (${why.message})`}`,
+      { requestId: rid.toString(), cause: why ?? undefined },
+    );
+  }
+
+  #create(rid: bigint, request: LlmRequest): TxSession {
+    const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
+    const session = new TxSession(rid, request, clocks, 1, this.#o.clock.now());
+    this.#sessions.set(rid, session);
+    const cancelled = this.#early.takeCancel(rid);
+    if (cancelled !== null) {
+      this.#end(
+        session,
+        'cancelled',
+        new TransferCancelledError(cancelled, { requestId: rid.toString(), drained: true }),
+      );
+      return session;
+    }
+    for (const early of this.#early.take(rid)) {
+      const refusal = this.#refusal(early.message, early.peer, session);
+      if (refusal === null) this.#register(session, early.peer, early.message);
+      else this.#answerEarly(early, 'REFUSED', refusal);
+    }
+    return session;
+  }
+
+  /** Why this receiver cannot be served, or null. */
+  #refusal(message: RequestData, peer: Peer, session: TxSession | undefined): KvTransceiverError | null {
+    const { rid } = message;
+    const bad = checkRequestData(message, peer, session?.request ?? null);
+    if (bad !== null) return bad;
+    const failure = { requestId: rid.toString(), drained: true };
+    if (this.#retired.has(rid) || (session !== undefined && session.outcome !== null)) {
+      const why = session?.error ?? this.#retired.get(rid) ?? null;
+      return new SessionRetiredError(
+        `request ${rid} already ended here${why === null ? '' : `: ${why.message}`}`,
+        failure,
+      );
+    }
+    if (session?.receiverReady === true)
+      return new SessionRetiredError(
+        `request ${rid} already has its ${session.expectedReceivers} receivers: cancel the earlier attempt first`,
+        failure,
+      );
+    return null;
+  }
+
+  #register(session: TxSession, peer: Peer, message: RequestData): void {
+    const receiver = new TxReceiver(peer, message.ticket, message.runs, message.auxSlot, this.#nextFlow++);
+    session.receivers.set(message.ticket, receiver);
+    if (session.receiverReady) session.clocks.peerArrived();
+    for (const slice of session.slices) this.#dispatch(session, receiver, slice);
+    this.#advance(session);
+    this.#o.onReceivers();
+  }
+
+  #addSlice(session: TxSession, bounds: SliceBounds | null, after: ReadyEvent | null): SendReceipt | null {
+    if (bounds === null) return null;
+    const { request } = session;
+    const runs = sourceRuns(this.#o.cache, request, bounds);
+    this.#o.ledger.acquire(request.id);
+    if (bounds.isLast) this.#o.ledger.complete(request.id);
+    const slice: TxSlice = { ...bounds, seq: session.slices.length, runs, after, submittedAtMs: this.#o.clock.now() };
+    session.addSlice(slice);
+    for (const receiver of session.receivers.values()) this.#dispatch(session, receiver, slice);
+    this.#advance(session);
+    return { beginBlock: bounds.beginBlock, endBlock: bounds.endBlock, isLast: bounds.isLast };
+  }
+
+  #dispatch(session: TxSession, receiver: TxReceiver, slice: TxSlice): void {
+    if (session.outcome !== null) return;
+    const { link } = receiver.peer;
+    if (link === null) throw new InternalError(`${receiver.peer.name} asked for pages but its memory is not loaded`);
+    const plan = planSlice(
+      link.groups.map((group) => group?.fragments ?? []),
+      slice.runs,
+      receiver.runs,
+    );
+    const task = new SendTask(this.#nextTaskId++, receiver, slice, plan.stats.bytes);
+    receiver.tasks.push(task);
+    if (plan.stats.bytes === 0) {
+      task.completedEmpty(this.#o.clock.now());
+      this.#sliceResult(task, session.rid);
+      return;
+    }
+    const groups = plan.groups.map(({ group, slotPairs }) => {
+      const linked = link.groups[group];
+      if (linked === null || linked === undefined)
+        throw new InternalError(`plan names group ${group}, which is not linked`);
+      return { fragments: linked.table, slotPairs };
+    });
+    this.#submit(session, task, { groups, after: slice.after });
+  }
+
+  #submit(
+    session: TxSession,
+    task: SendTask,
+    work: Pick<Parameters<TransferAgent['submit']>[0], 'groups' | 'after'>,
+  ): void {
+    const { receiver } = task;
+    const { link } = receiver.peer;
+    if (link === null) throw new InternalError(`${receiver.peer.name} is not linked`);
+    try {
+      this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, ...work });
+    } catch (cause) {
+      if (!(cause instanceof KvTransceiverError)) throw cause;
+      task.refused(cause);
+      this.#onTaskEnded(session, task);
+      return;
+    }
+    task.submitted();
+    this.#tasks.set(task.id, { task, session });
+  }
+
+  #onTaskEnded(session: TxSession, task: SendTask): void {
+    const { receiver } = task;
+    if (task.state === 'transferred') {
+      this.#sliceResult(task, session.rid);
+      return;
+    }
+    if (session.outcome !== null) return;
+    const what = task.slice === null ? 'aux' : `slice ${task.slice.seq}`;
+    const cause = task.error ?? undefined;
+    const text = `request ${session.rid}, ${what} to ${receiver.peer.name}: ${cause?.message ?? 'the agent dropped it'}`;
+    this.#end(
+      session,
+      'failed',
+      new TransportError(text, {
+        cause,
+        requestId: session.rid.toString(),
+        peer: receiver.peer.name,
+        bytesDone: receiver.bytesDone,
+        drained: task.drained,
+      }),
+    );
+  }
+
+  /** Whatever just changed: what does it allow now? */
+  #advance(session: TxSession): void {
+    if (session.state === 'closed') return;
+    for (const receiver of session.receivers.values()) {
+      if (session.outcome === null) this.#sendAux(session, receiver);
+      this.#maybeReport(session, receiver);
+    }
+    if (session.outcome === null && session.allDelivered) {
+      session.decide('completed', null);
+      this.#settled(session);
+    }
+    session.clocks.setBusy(session.tasks.some((task) => !task.ended));
+    // A submission that failed above ended, and may have closed, the session already.
+    if (session.outcome !== null && session.drained && this.#sessions.has(session.rid)) this.#close(session);
+  }
+
+  #sendAux(session: TxSession, receiver: TxReceiver): void {
+    if (receiver.remoteAuxSlot < 0 || receiver.auxTask !== null || !session.pagesDelivered(receiver)) return;
+    const { request } = session;
+    const firstToken = request.outputTokens[0];
+    if (firstToken === undefined) return;
+    const linked = receiver.peer.link?.aux;
+    if (linked === null || linked === undefined) throw new InternalError(`${receiver.peer.name} has no aux buffer`);
+    let localSlot: number;
+    try {
+      localSlot = this.#o.aux.allocate();
+    } catch (cause) {
+      // Every slot is in use: the next completion frees one and the sweep tries again; the transfer clock bounds it.
+      if (cause instanceof KvTransceiverError && cause.retryable) return;
+      throw cause;
+    }
+    receiver.localAuxSlot = localSlot;
+    this.#o.aux.pack(localSlot, {
+      firstTokens: [firstToken],
+      draftTokens: request.disagg?.draftTokens ?? [],
+      promptLen: request.promptTokens.length,
+      cachedTokens: request.prepopulatedLen,
+    });
+    const slotPairs = planAux(localSlot, receiver.remoteAuxSlot);
+    receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, 0);
+    this.#submit(session, receiver.auxTask, { groups: [{ fragments: linked.table, slotPairs }], after: null });
+  }
+
+  #end(session: TxSession, outcome: 'failed' | 'cancelled', error: KvTransceiverError): void {
+    if (!session.decide(outcome, error)) return;
+    this.#settled(session);
+    for (const task of session.tasks) if (!task.ended) this.#o.agent.cancel(task.id);
+    this.#advance(session);
+  }
+
+  #settled(session: TxSession): void {
+    this.#retired.set(session.rid, session.error);
+    if (session.outcome === null) throw new InternalError(`request ${session.rid} settled without an outcome`);
+    this.#o.onSettled({
+      request: session.request,
+      side: 'context',
+      outcome: session.outcome,
+      error: session.error,
+      firstTokens: [],
+      timings: txTimings(session, this.#o.clock.now()),
+    });
+  }
+
+  /** Outcome decided and nothing can touch memory: the pages are free, the session is gone. */
+  #close(session: TxSession): void {
+    session.close();
+    this.#sessions.delete(session.rid);
+    for (const receiver of session.receivers.values())
+      if (receiver.localAuxSlot !== null) this.#o.aux.free(receiver.localAuxSlot);
+    if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);
+  }
+
+  #maybeReport(session: TxSession, receiver: TxReceiver): void {
+    let outcome: WriterOutcomeName;
+    if (session.delivered(receiver)) outcome = 'DONE';
+    else if (session.outcome === 'failed') outcome = 'FAILED';
+    else if (session.outcome === 'cancelled') outcome = 'CANCELLED';
+    else return;
+    const { drained } = receiver;
+    const last = this.#reports.newest(receiver.ticket);
+    if (last !== undefined && (last.outcome === 'DONE' || last.drained === drained)) return;
+    const error = outcome === 'DONE' ? null : session.error;
+    this.#reports.publish(receiver.peer.endpoint, {
+      type: 'WRITER_REPORT',
+      rid: session.rid,
+      ticket: receiver.ticket,
+      outcome,
+      slices: receiver.tasks.length,
+      bytes: BigInt(receiver.bytesDone),
+      drained,
+      errorCode: error?.code ?? '',
+      message: clipText(error?.message ?? ''),
+    });
+  }
+
+  #answerEarly(early: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
+    const { rid, ticket } = early.message;
+    this.#reports.answer(early.peer.endpoint, emptyReport(rid, ticket, outcome, error));
+  }
+
+  #accepted(peer: Peer, rid: bigint, ticket: bigint): void {
+    this.#o.channel.send(peer.endpoint, { type: 'ACCEPTED', rid, ticket });
+  }
+
+  #sliceResult(task: SendTask, rid: bigint): void {
+    const { slice, receiver } = task;
+    if (slice === null) return;
+    this.#o.channel.send(receiver.peer.endpoint, {
+      type: 'SLICE_RESULT',
+      rid,
+      ticket: receiver.ticket,
+      sliceSeq: slice.seq,
+      isLast: slice.isLast,
+      ok: task.state === 'transferred',
+      bytes: BigInt(task.bytesDone),
+      beginBlock: slice.beginBlock,
+      endBlock: slice.endBlock,
+    });
+  }
+}

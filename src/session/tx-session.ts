@@ -1,0 +1,161 @@
+import type { ReadyEvent } from '../agent/transfer-agent.js';
+import type { KvTransceiverError } from '../errors.js';
+import type { LlmRequest } from '../executor/request.js';
+import type { BlockRun } from '../geometry/block-run.js';
+import type { Peer } from './peer-registry.js';
+import type { RequestClocks } from './request-clocks.js';
+import type { SendTask } from './send-task.js';
+import { TransitionTable } from './transition-table.js';
+
+export type TxState = 'created' | 'active' | 'draining' | 'closed';
+export type TxEvent = 'slice' | 'lastSlice' | 'fail' | 'cancel' | 'drained';
+
+export const TX_TRANSITIONS: TransitionTable<TxState, TxEvent> = new TransitionTable<TxState, TxEvent>('tx session', {
+  created: { slice: 'active', lastSlice: 'draining', fail: 'draining', cancel: 'draining' },
+  active: { slice: 'active', lastSlice: 'draining', fail: 'draining', cancel: 'draining' },
+  // A failure or a cancel after the last slice changes the outcome, not the state.
+  draining: { fail: 'draining', cancel: 'draining', drained: 'closed' },
+  closed: {},
+});
+
+export type TxOutcome = 'completed' | 'failed' | 'cancelled';
+
+/** One chunk's pages, fixed when the chunk was scheduled, whoever asks for them later. */
+export interface TxSlice {
+  readonly seq: number;
+  readonly beginBlock: number;
+  readonly endBlock: number;
+  readonly isLast: boolean;
+  /** Source run per layer group; null where the group sends nothing in this slice. */
+  readonly runs: readonly (BlockRun | null)[];
+  readonly after: ReadyEvent | null;
+  readonly submittedAtMs: number;
+}
+
+/** One receiver rank that asked for this request. */
+export class TxReceiver {
+  readonly peer: Peer;
+  readonly ticket: bigint;
+  readonly runs: readonly BlockRun[];
+  /** Aux slot at the receiver, or -1. */
+  readonly remoteAuxSlot: number;
+  readonly flow: number;
+  readonly tasks: SendTask[] = [];
+  auxTask: SendTask | null = null;
+  /** Our slot that the aux content is sent from. */
+  localAuxSlot: number | null = null;
+
+  constructor(peer: Peer, ticket: bigint, runs: readonly BlockRun[], remoteAuxSlot: number, flow: number) {
+    this.peer = peer;
+    this.ticket = ticket;
+    this.runs = runs;
+    this.remoteAuxSlot = remoteAuxSlot;
+    this.flow = flow;
+  }
+
+  get allTasks(): readonly SendTask[] {
+    return this.auxTask === null ? this.tasks : [...this.tasks, this.auxTask];
+  }
+
+  get drained(): boolean {
+    return this.allTasks.every((task) => task.drained);
+  }
+
+  get bytesDone(): number {
+    return this.tasks.reduce((sum, task) => sum + task.bytesDone, 0);
+  }
+}
+
+/**
+ * Role: what one request has to send, to whom, and how far it got. Holds state and answers questions; Sender does the work.
+ * Ordering: slices and receivers come in any order; whoever comes second triggers the dispatch of what is missing, each
+ *   (slice, receiver) once. Completed iff the last slice was submitted and everything arrived: between two chunks every existing
+ *   task may be done, and that is not completion (I4).
+ */
+export class TxSession {
+  readonly rid: bigint;
+  readonly request: LlmRequest;
+  readonly clocks: RequestClocks;
+  readonly expectedReceivers: number;
+  readonly createdAtMs: number;
+  readonly slices: TxSlice[] = [];
+  readonly receivers = new Map<bigint, TxReceiver>();
+  prefixSent = false;
+  #state: TxState = 'created';
+  #outcome: TxOutcome | null = null;
+  #error: KvTransceiverError | null = null;
+
+  constructor(rid: bigint, request: LlmRequest, clocks: RequestClocks, expectedReceivers: number, nowMs: number) {
+    this.rid = rid;
+    this.request = request;
+    this.clocks = clocks;
+    this.expectedReceivers = expectedReceivers;
+    this.createdAtMs = nowMs;
+  }
+
+  get state(): TxState {
+    return this.#state;
+  }
+
+  get outcome(): TxOutcome | null {
+    return this.#outcome;
+  }
+
+  get error(): KvTransceiverError | null {
+    return this.#error;
+  }
+
+  get receiverReady(): boolean {
+    return this.receivers.size >= this.expectedReceivers;
+  }
+
+  get lastSliceSubmitted(): boolean {
+    return this.slices.at(-1)?.isLast === true;
+  }
+
+  get tasks(): readonly SendTask[] {
+    return [...this.receivers.values()].flatMap((receiver) => receiver.allTasks);
+  }
+
+  get drained(): boolean {
+    return [...this.receivers.values()].every((receiver) => receiver.drained);
+  }
+
+  addSlice(slice: TxSlice): void {
+    this.#state = TX_TRANSITIONS.next(this.#state, slice.isLast ? 'lastSlice' : 'slice');
+    this.slices.push(slice);
+  }
+
+  /** Every slice arrived at this receiver. */
+  pagesDelivered(receiver: TxReceiver): boolean {
+    return (
+      this.lastSliceSubmitted &&
+      receiver.tasks.length === this.slices.length &&
+      receiver.tasks.every((task) => task.state === 'transferred')
+    );
+  }
+
+  /** Every slice arrived, and the aux content where it is wanted. */
+  delivered(receiver: TxReceiver): boolean {
+    const auxDone = receiver.remoteAuxSlot < 0 || receiver.auxTask?.state === 'transferred';
+    return auxDone && this.pagesDelivered(receiver);
+  }
+
+  get allDelivered(): boolean {
+    return this.receiverReady && [...this.receivers.values()].every((receiver) => this.delivered(receiver));
+  }
+
+  /** The first outcome stands. False when there was one. */
+  decide(outcome: TxOutcome, error: KvTransceiverError | null): boolean {
+    if (this.#outcome !== null) return false;
+    if (outcome !== 'completed')
+      this.#state = TX_TRANSITIONS.next(this.#state, outcome === 'failed' ? 'fail' : 'cancel');
+    this.#outcome = outcome;
+    this.#error = error;
+    return true;
+  }
+
+  close(): void {
+    this.#state = TX_TRANSITIONS.next(this.#state, 'drained');
+  }
+}

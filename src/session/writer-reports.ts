@@ -1,0 +1,127 @@
+import type { Clock } from '../clock.js';
+import type { KvTransceiverError } from '../errors.js';
+import type { WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import { BoundedMap } from './bounded-map.js';
+import { clipText } from './clip-text.js';
+import type { ControlChannel } from './control-channel.js';
+import type { Counters } from './counters.js';
+import { Repeater } from './repeater.js';
+
+/** Reports kept for late questions. */
+const REMEMBERED_REPORTS = 65536;
+
+interface OpenReport {
+  readonly report: WriterReport;
+  readonly expiresAtMs: number;
+}
+
+/**
+ * Role: every WRITER_REPORT of this rank: sent, repeated until acknowledged, remembered for whoever asks again.
+ * Invariant: the newest report of a ticket is the answer to every later question about it, so that the same question gets the
+ *   same answer.
+ */
+export class WriterReports {
+  readonly #channel: ControlChannel;
+  readonly #clock: Clock;
+  readonly #counters: Counters;
+  readonly #repeatForMs: number;
+  readonly #repeater: Repeater;
+  readonly #known = new BoundedMap<bigint, WriterReport>(REMEMBERED_REPORTS);
+  readonly #open = new Map<bigint, OpenReport>();
+
+  constructor(options: {
+    readonly channel: ControlChannel;
+    readonly clock: Clock;
+    readonly counters: Counters;
+    readonly repeatForMs: number;
+  }) {
+    this.#channel = options.channel;
+    this.#clock = options.clock;
+    this.#counters = options.counters;
+    this.#repeatForMs = options.repeatForMs;
+    this.#repeater = new Repeater(options.clock);
+  }
+
+  get openCount(): number {
+    return this.#open.size;
+  }
+
+  newest(ticket: bigint): WriterReport | undefined {
+    return this.#known.get(ticket);
+  }
+
+  /** Sends until acknowledged, bounded by the transfer timeout. */
+  publish(endpoint: string, report: WriterReport): void {
+    this.#known.set(report.ticket, report);
+    this.#open.set(report.ticket, { report, expiresAtMs: this.#clock.now() + this.#repeatForMs });
+    this.#repeater.start(key(report.ticket), () => this.#channel.send(endpoint, report));
+  }
+
+  /** Sends once: the asker repeats its question when this is lost. */
+  answer(endpoint: string, report: WriterReport): void {
+    this.#known.set(report.ticket, report);
+    this.#channel.send(endpoint, report);
+  }
+
+  /** Sends the newest report of a ticket again. False when there is none. */
+  repeat(endpoint: string, ticket: bigint): boolean {
+    const report = this.#known.get(ticket);
+    if (report === undefined) return false;
+    this.#channel.send(endpoint, report);
+    return true;
+  }
+
+  acknowledged(ticket: bigint, drained: boolean): void {
+    // An ack of the undrained report does not answer the drained one.
+    if (this.#open.get(ticket)?.report.drained !== drained) return;
+    this.#stop(ticket);
+  }
+
+  sweep(): void {
+    const now = this.#clock.now();
+    for (const [ticket, { expiresAtMs }] of this.#open) {
+      if (now < expiresAtMs) continue;
+      this.#counters.add('reports_unacknowledged');
+      this.#stop(ticket);
+    }
+  }
+
+  /** Nobody is left at that end to acknowledge. */
+  abandon(ticket: bigint): void {
+    this.#stop(ticket);
+  }
+
+  close(): void {
+    this.#repeater.stopAll();
+    this.#open.clear();
+  }
+
+  #stop(ticket: bigint): void {
+    this.#open.delete(ticket);
+    this.#repeater.stop(key(ticket));
+  }
+}
+
+/** A report about a ticket that moved nothing, or that ended before it could. */
+export function emptyReport(
+  rid: bigint,
+  ticket: bigint,
+  outcome: WriterOutcomeName,
+  error: KvTransceiverError,
+): WriterReport {
+  return {
+    type: 'WRITER_REPORT',
+    rid,
+    ticket,
+    outcome,
+    slices: 0,
+    bytes: 0n,
+    drained: true,
+    errorCode: error.code,
+    message: clipText(error.message),
+  };
+}
+
+function key(ticket: bigint): string {
+  return ticket.toString();
+}

@@ -1,0 +1,305 @@
+import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
+import type { KvCacheManager } from './cache/kv-cache-manager.js';
+import type { Clock, Timer } from './clock.js';
+import { type PeerLostError, StateError } from './errors.js';
+import type { LlmRequest } from './executor/request.js';
+import type { RankInfo } from './mapping/rank-info.js';
+import type { AuxBuffer } from './session/aux-buffer.js';
+import type { CacheTransceiver, SendReceipt, Settled } from './session/cache-transceiver.js';
+import { ControlChannel } from './session/control-channel.js';
+import { Counters } from './session/counters.js';
+import { type Peer, PeerRegistry } from './session/peer-registry.js';
+import { Receiver } from './session/receiver.js';
+import type { ClockLimits } from './session/request-clocks.js';
+import { Sender } from './session/sender.js';
+import { TransferLedger } from './session/transfer-ledger.js';
+import type { Frame } from './wire/index.js';
+import type { Messenger } from './wire/messenger.js';
+
+/** How often clocks, liveness and repeats without a timer of their own are looked at. */
+const SWEEP_INTERVAL_MS = 100;
+/** How long `close` lets the last control frames leave. */
+const GOODBYE_LINGER_MS = 200;
+
+export interface TransceiverLog {
+  warn(message: string): void;
+  info(message: string): void;
+}
+
+export interface TransceiverParts {
+  readonly agent: TransferAgent;
+  readonly messenger: Messenger;
+  readonly cache: KvCacheManager;
+  readonly aux: AuxBuffer;
+  readonly clock: Clock;
+  readonly limits: ClockLimits;
+  /** What this rank publishes; covers every pool of `agent`. */
+  readonly rankInfo: RankInfo;
+  /** Never the same twice, not guessable. */
+  readonly newTicket: () => bigint;
+  readonly log: TransceiverLog;
+}
+
+export interface TransceiverStats {
+  readonly sendSessions: number;
+  readonly receiveSessions: number;
+  /** Requests whose pages a transfer may still touch. */
+  readonly held: number;
+  readonly freeAuxSlots: number;
+  readonly peers: readonly string[];
+  readonly counters: Readonly<Record<string, number>>;
+}
+
+export interface TransceiverCloseReport {
+  /** False: something may still touch memory, which therefore stays mapped and registered. */
+  readonly drained: boolean;
+  readonly outstanding: number;
+}
+
+/**
+ * Role: moves the KV cache of requests between this rank and its peers, in both directions.
+ * Why: one object owns the control plane, the ledger and the agent, so that there is one answer to who may touch a page.
+ * Ownership: owns messenger and agent from construction on; `close` ends them.
+ * Threading: everything here runs on the JS thread and never waits; the agent's progress thread does the work.
+ * Ordering: nothing rests on the order of frames between peers, nor between frames and data.
+ */
+export class KvCacheTransceiver implements CacheTransceiver {
+  readonly #parts: TransceiverParts;
+  readonly #counters = new Counters();
+  readonly #ledger: TransferLedger;
+  readonly #channel: ControlChannel;
+  readonly #peers: PeerRegistry;
+  readonly #sender: Sender;
+  readonly #receiver: Receiver;
+  readonly #settled: Settled[] = [];
+  #listener: (() => void) | null = null;
+  #activityPending = false;
+  #sweepTimer: Timer;
+  #lifecycle: 'open' | 'closing' | 'closed' = 'open';
+  #closing: Promise<TransceiverCloseReport> | null = null;
+
+  constructor(parts: TransceiverParts) {
+    this.#parts = parts;
+    const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
+    this.#ledger = new TransferLedger(cache);
+    const counters = this.#counters;
+    this.#channel = new ControlChannel(messenger, rankInfo.incarnation, counters, {
+      onMessage: (frame) => this.#onFrame(frame),
+      onBadFrame: (error) => this.#peers.onBadFrame(error),
+    });
+    this.#peers = new PeerRegistry({
+      channel: this.#channel,
+      agent,
+      clock,
+      self: () => rankInfo,
+      counters,
+      events: {
+        onReady: (peer) => this.#receiver.onPeerReady(peer),
+        onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),
+        onLost: (peer, error) => this.#onPeerLost(peer, error),
+      },
+    });
+    const onSettled = (settled: Settled): void => {
+      this.#settled.push(settled);
+      this.#signalActivity();
+    };
+    const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
+    const { pageTable } = rankInfo;
+    this.#sender = new Sender({ ...shared, agent, onReceivers: () => this.#signalActivity() });
+    this.#receiver = new Receiver({
+      ...shared,
+      pageTable,
+      newTicket,
+      peerAt: (endpoint) => this.#peers.at(endpoint),
+      greet: (endpoint) => this.#peers.greet(endpoint),
+      onWarning: (message) => log.warn(message),
+    });
+    agent.onCompletions((batch) => this.#sender.onCompletions(batch));
+    messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
+    this.#sweepTimer = this.#armSweep();
+  }
+
+  get endpoint(): string {
+    return this.#channel.endpoint;
+  }
+
+  respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
+    this.#requireOpen();
+    return this.#sender.send(request, options.after);
+  }
+
+  sendEarlyPrefix(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
+    this.#requireOpen();
+    return this.#sender.sendEarlyPrefix(request, options.after);
+  }
+
+  requestAndReceiveAsync(request: LlmRequest): void {
+    this.#requireOpen();
+    this.#receiver.request(request);
+  }
+
+  receiverReady(request: LlmRequest): boolean {
+    this.#requireOpen();
+    return this.#sender.receiverReady(request);
+  }
+
+  cancelRequest(request: LlmRequest, reason: string): boolean {
+    const receiving = request.disagg?.requestType === 'generation_only';
+    return receiving ? this.#receiver.cancel(request, reason) : this.#sender.cancel(request, reason);
+  }
+
+  takeSettled(): readonly Settled[] {
+    this.#sender.flushAux();
+    return this.#settled.splice(0);
+  }
+
+  onActivity(listener: () => void): void {
+    this.#listener = listener;
+  }
+
+  stats(): TransceiverStats {
+    return {
+      sendSessions: this.#sender.sessionCount,
+      receiveSessions: this.#receiver.sessionCount,
+      held: this.#ledger.heldCount,
+      freeAuxSlots: this.#parts.aux.freeCount,
+      peers: this.#peers.peers.map((peer) => peer.name),
+      counters: this.#counters.snapshot(),
+    };
+  }
+
+  /**
+   * Cancels what runs, tells the peers, waits until nothing of ours can touch memory or `deadlineMs` has passed, then closes agent
+   * and messenger. Idempotent.
+   */
+  close(deadlineMs = 2000): Promise<TransceiverCloseReport> {
+    this.#closing ??= this.#close(deadlineMs);
+    return this.#closing;
+  }
+
+  async #close(deadlineMs: number): Promise<TransceiverCloseReport> {
+    const { clock, agent, messenger } = this.#parts;
+    const deadline = clock.now() + deadlineMs;
+    this.#lifecycle = 'closing';
+    this.#sender.endAll('the server is shutting down');
+    this.#receiver.endAll('the server is shutting down');
+    while (this.#ledger.heldCount > 0 && clock.now() < deadline)
+      await new Promise<void>((resolve) => clock.setTimer(5, resolve, { keepAlive: true }));
+    this.#lifecycle = 'closed';
+    this.#sweepTimer.cancel();
+    for (const peer of this.#peers.peers)
+      this.#channel.send(peer.endpoint, {
+        type: 'GOODBYE',
+        endpoint: this.#channel.endpoint,
+        drainMs: 0,
+        reason: 'shutting down',
+      });
+    this.#peers.close();
+    this.#sender.close();
+    this.#receiver.close();
+    const report = await agent.close(Math.max(1, deadline - clock.now()));
+    await messenger.close(GOODBYE_LINGER_MS);
+    return { drained: report.drained && this.#ledger.heldCount === 0, outstanding: report.outstanding };
+  }
+
+  #onFrame(frame: Frame): void {
+    if (this.#lifecycle === 'closed') return;
+    const { message, incarnation } = frame;
+    if (message.type === 'HELLO') {
+      if (message.rankInfo.incarnation !== incarnation) this.#counters.add('protocol_error:hello_incarnation');
+      else this.#peers.onHello(message);
+      return;
+    }
+    if (message.type === 'HELLO_ACK') {
+      this.#peers.onHelloAck(message);
+      return;
+    }
+    const peer = this.#peers.sender(incarnation);
+    if (message.type === 'CANCEL') {
+      // Answered also for a stranger: a rank that remembers nothing must not leave the asker waiting.
+      if (message.from === 'generation') this.#sender.onCancel(message);
+      else this.#receiver.onCancel(message);
+      return;
+    }
+    if (peer === null) {
+      this.#onStrangersFrame(message);
+      return;
+    }
+    switch (message.type) {
+      case 'REQUEST_DATA':
+        this.#sender.onRequestData(peer, message);
+        break;
+      case 'ACCEPTED':
+        this.#receiver.onAccepted(peer, message.ticket);
+        break;
+      case 'SLICE_RESULT':
+        this.#receiver.onSliceResult(peer, message);
+        break;
+      case 'WRITER_REPORT':
+        this.#receiver.onWriterReport(peer, message);
+        break;
+      case 'REPORT_ACK':
+        this.#sender.onReportAck(message.ticket, message.drained);
+        break;
+      case 'STATUS':
+        this.#sender.onStatus(peer, message.rid, message.ticket);
+        break;
+      case 'PING':
+        this.#peers.onPing(peer, message, this.#load());
+        break;
+      case 'GOODBYE':
+        this.#peers.lose(peer, `it said goodbye: ${message.reason}`);
+        break;
+      case 'ERROR':
+        this.#parts.log.warn(`${peer.name} reports ${message.code}: ${message.text}`);
+        break;
+      case 'CANCEL_ACK':
+      case 'PONG':
+        break;
+      default:
+        this.#counters.add('unknown_message');
+    }
+  }
+
+  #onStrangersFrame(message: Frame['message']): void {
+    this.#counters.add(`unknown_peer:${message.type}`);
+    if (message.type === 'REQUEST_DATA') this.#sender.refuseStranger(message);
+  }
+
+  #onPeerLost(peer: Peer, error: PeerLostError): void {
+    this.#parts.log.warn(error.message);
+    this.#sender.onPeerLost(peer, error);
+    this.#receiver.onPeerLost(peer, error);
+  }
+
+  #armSweep(): Timer {
+    return this.#parts.clock.setTimer(SWEEP_INTERVAL_MS, () => {
+      if (this.#lifecycle === 'closed') return;
+      this.#sweepTimer = this.#armSweep();
+      this.#sender.sweep();
+      this.#receiver.sweep();
+      const busy = new Set([...this.#sender.busyEndpoints(), ...this.#receiver.busyEndpoints()]);
+      this.#peers.sweep(busy, this.#load());
+    });
+  }
+
+  #load(): { readonly sessions: number; readonly freeAuxSlots: number } {
+    return {
+      sessions: this.#sender.sessionCount + this.#receiver.sessionCount,
+      freeAuxSlots: this.#parts.aux.freeCount,
+    };
+  }
+
+  #signalActivity(): void {
+    if (this.#activityPending) return;
+    this.#activityPending = true;
+    queueMicrotask(() => {
+      this.#activityPending = false;
+      this.#listener?.();
+    });
+  }
+
+  #requireOpen(): void {
+    if (this.#lifecycle !== 'open') throw new StateError(`the transceiver at ${this.endpoint} is ${this.#lifecycle}`);
+  }
+}

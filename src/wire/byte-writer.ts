@@ -1,0 +1,103 @@
+import { ArgumentError, RequestTooLargeError } from '../errors.js';
+import { MAX_FRAME_BYTES } from './limits.js';
+
+const encoder = new TextEncoder();
+
+/** Appends little-endian fields to one growing buffer. Values that do not fit their field are the caller's mistake: ArgumentError. */
+export class ByteWriter {
+  #bytes: Uint8Array<ArrayBuffer>;
+  #view: DataView;
+  #length = 0;
+
+  constructor(capacityBytes: number) {
+    this.#bytes = new Uint8Array(capacityBytes);
+    this.#view = new DataView(this.#bytes.buffer);
+  }
+
+  u8(value: number, field: string): void {
+    checkInteger(value, 0, 0xff, field);
+    this.#view.setUint8(this.#advance(1), value);
+  }
+
+  u16(value: number, field: string): void {
+    checkInteger(value, 0, 0xffff, field);
+    this.#view.setUint16(this.#advance(2), value, true);
+  }
+
+  u32(value: number, field: string): void {
+    checkInteger(value, 0, 0xffff_ffff, field);
+    this.#view.setUint32(this.#advance(4), value, true);
+  }
+
+  i32(value: number, field: string): void {
+    checkInteger(value, -0x8000_0000, 0x7fff_ffff, field);
+    this.#view.setInt32(this.#advance(4), value, true);
+  }
+
+  u64(value: bigint, field: string): void {
+    if (typeof value !== 'bigint' || value < 0n || value > 0xffff_ffff_ffff_ffffn) {
+      throw new ArgumentError(`${field} must be a bigint in [0, 2^64), got ${String(value)}`);
+    }
+    this.#view.setBigUint64(this.#advance(8), value, true);
+  }
+
+  bool(value: boolean): void {
+    this.#view.setUint8(this.#advance(1), value ? 1 : 0);
+  }
+
+  i32Array(values: Int32Array): void {
+    // The package runs on little-endian machines only (x64, arm64), so the array's bytes are already in wire order.
+    this.raw(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
+  }
+
+  raw(bytes: Uint8Array): void {
+    const at = this.#advance(bytes.length);
+    this.#bytes.set(bytes, at);
+  }
+
+  /** u16 byte length, then UTF-8. */
+  string(value: string, maxBytes: number, field: string): void {
+    const bytes = encoder.encode(value);
+    if (bytes.length > maxBytes) {
+      throw new ArgumentError(`${field} must be at most ${maxBytes} bytes of UTF-8, got ${bytes.length}`);
+    }
+    this.u16(bytes.length, field);
+    this.raw(bytes);
+  }
+
+  /** As `string`, cut at a character when too long: a failure must be reportable however long its text is. */
+  text(value: string, maxBytes: number, field: string): void {
+    const room = new Uint8Array(maxBytes);
+    const { written } = encoder.encodeInto(value, room);
+    this.u16(written, field);
+    this.raw(room.subarray(0, written));
+  }
+
+  finish(): Uint8Array {
+    return this.#bytes.subarray(0, this.#length);
+  }
+
+  #advance(sizeBytes: number): number {
+    const at = this.#length;
+    const needed = at + sizeBytes;
+    if (needed > MAX_FRAME_BYTES) {
+      throw new RequestTooLargeError(
+        `control frame would exceed ${MAX_FRAME_BYTES} bytes; split the request or use larger blocks`,
+      );
+    }
+    if (needed > this.#bytes.length) {
+      const grown = new Uint8Array(Math.max(needed, this.#bytes.length * 2));
+      grown.set(this.#bytes.subarray(0, at));
+      this.#bytes = grown;
+      this.#view = new DataView(grown.buffer);
+    }
+    this.#length = needed;
+    return at;
+  }
+}
+
+function checkInteger(value: number, min: number, max: number, field: string): void {
+  if (!Number.isInteger(value) || value < min || value > max) {
+    throw new ArgumentError(`${field} must be an integer in [${min}, ${max}], got ${value}`);
+  }
+}

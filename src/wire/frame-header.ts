@@ -1,0 +1,91 @@
+import { ByteReader } from './byte-reader.js';
+import type { ByteWriter } from './byte-writer.js';
+import { wireError } from './wire-reason.js';
+
+/** The bytes "KVT1" read as a little-endian u32. */
+export const MAGIC = 0x3154564b;
+export const WIRE_MAJOR = 1;
+export const WIRE_MINOR = 0;
+/** Majors this build speaks: N and N-1, where N-1 exists. HELLO travels in the lowest, so that both ends can read it. */
+export const SUPPORTED_MAJORS: readonly number[] = [WIRE_MAJOR];
+export const HEADER_BYTES = 24;
+
+const FLAG_MUST_UNDERSTAND = 0x01;
+
+/**
+ *   0       4       5       6      7       8             16     24
+ *   +-------+-------+-------+------+-------+-------------+------+
+ *   | magic | major | minor | type | flags | incarnation | rid  |  body ...
+ *   | KVT1  |  u8   |  u8   |  u8  |  u8   |     u64     | u64  |
+ *   +-------+-------+-------+------+-------+-------------+------+
+ *
+ * flags: bit 0 = must understand: a receiver that does not know the type refuses the frame instead of skipping it. Other bits are
+ * reserved and ignored. `rid` is 0 in messages that concern no request.
+ */
+export interface FrameHeader {
+  readonly major: number;
+  readonly minor: number;
+  readonly typeNumber: number;
+  readonly mustUnderstand: boolean;
+  readonly incarnation: bigint;
+  readonly rid: bigint;
+}
+
+export function writeHeader(writer: ByteWriter, header: FrameHeader): void {
+  writer.u32(MAGIC, 'magic');
+  writer.u8(header.major, 'major');
+  writer.u8(header.minor, 'minor');
+  writer.u8(header.typeNumber, 'type');
+  writer.u8(header.mustUnderstand ? FLAG_MUST_UNDERSTAND : 0, 'flags');
+  writer.u64(header.incarnation, 'incarnation');
+  writer.u64(header.rid, 'rid');
+}
+
+/** @throws WireError truncated, bad-magic, unsupported-major */
+export function readHeader(reader: ByteReader): FrameHeader {
+  readMagic(reader);
+  const header = readFields(reader);
+  if (!SUPPORTED_MAJORS.includes(header.major)) {
+    throw wireError(
+      'unsupported-major',
+      `peer speaks wire major ${header.major}, this build ${SUPPORTED_MAJORS.join(', ')}; upgrade the older side`,
+    );
+  }
+  return header;
+}
+
+/**
+ * What can be said about a frame that was refused, for the counter, the log and an ERROR answer.
+ * @returns null when not even the header is ours
+ */
+export function peekHeader(bytes: Uint8Array): FrameHeader | null {
+  if (bytes.length < HEADER_BYTES) return null;
+  const reader = new ByteReader(bytes);
+  return reader.u32('magic') === MAGIC ? readFields(reader) : null;
+}
+
+/** Highest major both sides speak, or null. */
+export function negotiateMajor(peerMajors: readonly number[]): number | null {
+  const common = SUPPORTED_MAJORS.filter((major) => peerMajors.includes(major));
+  return common.length === 0 ? null : Math.max(...common);
+}
+
+/** The minor in use with a peer: the smaller of the two. */
+export function negotiateMinor(peerMinor: number): number {
+  return Math.min(WIRE_MINOR, peerMinor);
+}
+
+function readMagic(reader: ByteReader): void {
+  const magic = reader.u32('magic');
+  if (magic !== MAGIC) throw wireError('bad-magic', `not a control frame: it starts with 0x${magic.toString(16)}`);
+}
+
+function readFields(reader: ByteReader): FrameHeader {
+  const major = reader.u8('major');
+  const minor = reader.u8('minor');
+  const typeNumber = reader.u8('type');
+  const flags = reader.u8('flags');
+  const incarnation = reader.u64('incarnation');
+  const rid = reader.u64('rid');
+  return { major, minor, typeNumber, mustUnderstand: (flags & FLAG_MUST_UNDERSTAND) !== 0, incarnation, rid };
+}

@@ -1,0 +1,116 @@
+import { decode, encode } from '@msgpack/msgpack';
+import { ArgumentError } from '../errors.js';
+import type { Finding } from '../mapping/compatibility.js';
+import type { BodyCodec } from './body-codec.js';
+import type { ByteReader } from './byte-reader.js';
+import type { ByteWriter } from './byte-writer.js';
+import { asInteger, DecodedMap } from './decoded-map.js';
+import { MAX_FINDINGS, MAX_MAJORS, MAX_NAME_BYTES, MAX_TEXT_BYTES } from './limits.js';
+import type { Hello, HelloAck } from './messages.js';
+import { checkMsgpackShape } from './msgpack-shape.js';
+import { rankInfoFields, readRankInfo } from './rank-info-codec.js';
+import { wireError } from './wire-reason.js';
+
+/** HELLO:  msgpack { nonce, supportedMajors, rankInfo } */
+export const helloCodec: BodyCodec<Hello> = {
+  write(writer, message) {
+    writeMap(writer, {
+      nonce: message.nonce,
+      supportedMajors: [...message.supportedMajors],
+      rankInfo: rankInfoFields(message.rankInfo),
+    });
+  },
+  read(reader) {
+    const map = readMap(reader, 'hello');
+    return {
+      type: 'HELLO',
+      nonce: map.u64('nonce'),
+      supportedMajors: map.list('supportedMajors', MAX_MAJORS, (item, path) => asInteger(item, 0, 255, path)),
+      rankInfo: readRankInfo(map.map('rankInfo')),
+    };
+  },
+};
+
+/** HELLO_ACK:  msgpack { nonce, endpoint, accepted, and rankInfo | message, findings } */
+export const helloAckCodec: BodyCodec<HelloAck> = {
+  write(writer, { nonce, endpoint, answer }) {
+    writeMap(
+      writer,
+      answer.accepted
+        ? { nonce, endpoint, accepted: true, rankInfo: rankInfoFields(answer.rankInfo) }
+        : {
+            nonce,
+            endpoint,
+            accepted: false,
+            message: cut(answer.message),
+            findings: answer.findings.slice(0, MAX_FINDINGS).map(findingFields),
+          },
+    );
+  },
+  read(reader) {
+    const map = readMap(reader, 'helloAck');
+    return {
+      type: 'HELLO_ACK',
+      nonce: map.u64('nonce'),
+      endpoint: map.endpoint('endpoint'),
+      answer: map.boolean('accepted')
+        ? { accepted: true, rankInfo: readRankInfo(map.map('rankInfo')) }
+        : {
+            accepted: false,
+            message: map.string('message', MAX_TEXT_BYTES),
+            findings: map.list('findings', MAX_FINDINGS, readFinding),
+          },
+    };
+  },
+};
+
+function writeMap(writer: ByteWriter, fields: Record<string, unknown>): void {
+  try {
+    writer.raw(encode(fields, { useBigInt64: true }));
+  } catch (cause) {
+    if (cause instanceof RangeError || cause instanceof TypeError) {
+      throw new ArgumentError(`HELLO cannot be encoded: ${cause.message}`, { cause });
+    }
+    throw cause;
+  }
+}
+
+function readMap(reader: ByteReader, path: string): DecodedMap {
+  const body = reader.rest();
+  checkMsgpackShape(body);
+  let value: unknown;
+  try {
+    value = decode(body, { useBigInt64: true });
+  } catch (cause) {
+    throw wireError('bad-msgpack', `${path} is not a msgpack map that can be read`, cause);
+  }
+  return new DecodedMap(value, path);
+}
+
+function readFinding(item: unknown, path: string): Finding {
+  const map = new DecodedMap(item, path);
+  return {
+    field: map.string('field', MAX_NAME_BYTES),
+    a: map.string('a', MAX_TEXT_BYTES),
+    b: map.string('b', MAX_TEXT_BYTES),
+    verdict: map.string('verdict', MAX_TEXT_BYTES),
+    whichSideToChange: map.string('whichSideToChange', MAX_NAME_BYTES),
+  };
+}
+
+function findingFields(finding: Finding): Record<string, unknown> {
+  return {
+    field: cut(finding.field, MAX_NAME_BYTES),
+    a: cut(finding.a),
+    b: cut(finding.b),
+    verdict: cut(finding.verdict),
+    whichSideToChange: cut(finding.whichSideToChange, MAX_NAME_BYTES),
+  };
+}
+
+/** A refusal must reach the peer however long its texts are. */
+function cut(text: string, maxBytes = MAX_TEXT_BYTES): string {
+  const room = new Uint8Array(maxBytes);
+  const { read } = new TextEncoder().encodeInto(text, room);
+  return text.slice(0, read);
+}

@@ -1,0 +1,20 @@
+/** Control plane on the wire: messages, their codec, and the messenger that carries them. */
+export { type EndpointParts, formatEndpoint, isLoopback, parseEndpoint } from './endpoint.js';
+export { decodeFrame, type EncodeOptions, encodeFrame } from './frame-codec.js';
+export {
+  type FrameHeader,
+  HEADER_BYTES,
+  negotiateMajor,
+  negotiateMinor,
+  peekHeader,
+  SUPPORTED_MAJORS,
+  WIRE_MAJOR,
+  WIRE_MINOR,
+} from './frame-header.js';
+export { MAX_FRAME_BYTES, MAX_LAYER_GROUPS, MAX_WRITERS } from './limits.js';
+export * from './messages.js';
+export type { Messenger } from './messenger.js';
+export type { DropReason, MessengerCounts } from './messenger-counters.js';
+export type { WireReason } from './wire-reason.js';
+export type { PortRange } from './zeromq-bind.js';
+export { ZeromqMessenger, type ZeromqMessengerOptions } from './zeromq-messenger.js';

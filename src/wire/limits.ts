@@ -1,0 +1,21 @@
+/** Caps of the control plane. A frame beyond one of them is refused before anything is allocated for it. */
+export const MAX_FRAME_BYTES = 16 * 1024 * 1024;
+export const MAX_LAYER_GROUPS = 256;
+/** Ranks of one instance, and so the writers one receiver may have to wait for. */
+export const MAX_WRITERS = 64 * 1024;
+export const MAX_POOLS = 4096;
+export const MAX_VIEWS_PER_GROUP = 64;
+export const MAX_LAYERS = 4096;
+export const MAX_FINDINGS = 256;
+export const MAX_MAJORS = 16;
+export const MAX_AGENT_METADATA_BYTES = 8 * 1024 * 1024;
+
+/** Bytes of UTF-8. */
+export const MAX_ENDPOINT_BYTES = 262;
+export const MAX_TRACEPARENT_BYTES = 128;
+export const MAX_CODE_BYTES = 64;
+export const MAX_NAME_BYTES = 256;
+export const MAX_TEXT_BYTES = 2048;
+
+/** Slots and block ordinals are 32-bit signed in the cache manager, so that HOLE fits. */
+export const MAX_ORDINAL = 0x7fff_ffff;

@@ -1,0 +1,149 @@
+import { lookup } from 'node:dns/promises';
+import { Router } from 'zeromq';
+import { ConfigError, ResourceError } from '../errors.js';
+import { formatEndpoint, isIpv4, isLoopback, parseEndpoint } from './endpoint.js';
+import { MAX_FRAME_BYTES } from './limits.js';
+import { zeromqContext } from './zeromq-context.js';
+
+export interface PortRange {
+  readonly first: number;
+  readonly last: number;
+}
+
+export interface BindOptions {
+  /** IPv4 address or name of an interface's address on this machine; default 127.0.0.1. */
+  readonly host?: string;
+  /** 0 (default) = any free port; a range = the first free one in it. */
+  readonly port?: number | PortRange;
+  /** What peers are told to connect to; needed when `host` is 0.0.0.0. Default: `host`. */
+  readonly advertiseHost?: string;
+  /** Allows a bind that other machines can reach, without encryption. Default false. */
+  readonly allowPlaintext?: boolean;
+}
+
+export interface BoundRouter {
+  readonly router: Router;
+  /** As peers reach it. */
+  readonly endpoint: string;
+}
+
+/**
+ * Opens the one socket that peers send to.
+ * @throws ConfigError when the options are wrong, the address is not this machine's, or no port is free
+ */
+export async function bindRouter(options: BindOptions): Promise<BoundRouter> {
+  const host = options.host ?? '127.0.0.1';
+  const range = portRange(options.port ?? 0);
+  const advertiseHost = checkAdvertised(host, options.advertiseHost);
+  if (!isLoopback(host) && options.allowPlaintext !== true) {
+    throw new ConfigError(
+      `listen.host ${host} can be reached from other machines and control frames would not be encrypted; ` +
+        'use a loopback address, or set security.allowPlaintext on a network you trust',
+    );
+  }
+  const address = await resolveLocal(host);
+  const router = new Router({
+    context: zeromqContext(),
+    linger: 0,
+    ipv6: false,
+    maxMessageSize: MAX_FRAME_BYTES,
+    receiveHighWaterMark: 1000,
+    handshakeInterval: 5000,
+    backlog: 512,
+  });
+  try {
+    const port = await bindFirstFree(router, host, address, range);
+    return { router, endpoint: formatEndpoint({ host: advertiseHost, port }) };
+  } catch (error) {
+    router.close();
+    throw error;
+  }
+}
+
+function portRange(port: number | PortRange): PortRange {
+  const { first, last } = typeof port === 'number' ? { first: port, last: port } : port;
+  const valid = Number.isInteger(first) && Number.isInteger(last) && first >= 0 && first <= last && last <= 65535;
+  if (!valid || (first === 0 && last !== 0)) {
+    throw new ConfigError(
+      `listen.port must be 0, a port, or a range first..last within 1..65535, got ${first}..${last}`,
+    );
+  }
+  return { first, last };
+}
+
+function checkAdvertised(host: string, advertiseHost: string | undefined): string {
+  const advertised = advertiseHost ?? (host === 'localhost' ? '127.0.0.1' : host);
+  if (advertised === '0.0.0.0') {
+    throw new ConfigError('listen.host 0.0.0.0 is no address that peers can connect to; set listen.advertiseHost');
+  }
+  if (parseEndpoint(formatEndpoint({ host: advertised, port: 1 })) === null) {
+    throw new ConfigError(
+      `${advertiseHost === undefined ? 'listen.host' : 'listen.advertiseHost'} must be an IPv4 address or a host name, ` +
+        `got ${JSON.stringify(advertised)}`,
+    );
+  }
+  return advertised;
+}
+
+/** ZeroMQ binds to addresses, not to names. */
+async function resolveLocal(host: string): Promise<string> {
+  if (isIpv4(host)) return host;
+  if (host === 'localhost') return '127.0.0.1';
+  try {
+    return (await lookup(host, { family: 4 })).address;
+  } catch (cause) {
+    throw new ConfigError(`listen.host ${host} has no IPv4 address; set listen.host to an address of this machine`, {
+      cause,
+    });
+  }
+}
+
+async function bindFirstFree(router: Router, host: string, address: string, range: PortRange): Promise<number> {
+  if (range.first === 0) {
+    await bindOnce(router, host, `tcp://${address}:*`, 0);
+    return boundPort(router);
+  }
+  for (let port = range.first; port <= range.last; port++) {
+    if (await bindOnce(router, host, `tcp://${address}:${port}`, port)) return port;
+  }
+  const ports = range.first === range.last ? `port ${range.first}` : `every port of ${range.first}..${range.last}`;
+  throw new ConfigError(
+    `${ports} on ${host} is in use; stop the process that holds it, or set listen.port to another port or to 0 for any free one`,
+    { details: { host, firstPort: range.first, lastPort: range.last } },
+  );
+}
+
+/** @returns false when the port is in use */
+async function bindOnce(router: Router, host: string, address: string, port: number): Promise<boolean> {
+  try {
+    await router.bind(address);
+    return true;
+  } catch (cause) {
+    const code = (cause as { code?: unknown }).code;
+    if (code === 'EADDRINUSE') return false;
+    const details = { host, port, code };
+    if (code === 'EADDRNOTAVAIL' || code === 'ENODEV') {
+      throw new ConfigError(`listen.host ${host} is not an address of this machine; set listen.host to one that is`, {
+        cause,
+        details,
+      });
+    }
+    if (code === 'EACCES' || code === 'EPERM') {
+      throw new ConfigError(`port ${port} needs privileges this process lacks; set listen.port to 1024 or above`, {
+        cause,
+        details,
+      });
+    }
+    throw new ResourceError(`cannot listen on ${address} (${String(code)}); check the process's limits (ulimit -n)`, {
+      cause,
+      details,
+    });
+  }
+}
+
+function boundPort(router: Router): number {
+  const port = Number(/:(\d+)$/.exec(router.lastEndpoint ?? '')?.[1]);
+  if (!Number.isInteger(port))
+    throw new ResourceError('cannot tell which port was bound; set listen.port to a fixed port');
+  return port;
+}

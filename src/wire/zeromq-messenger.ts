@@ -1,0 +1,223 @@
+import type { Router } from 'zeromq';
+import { type Clock, SystemClock } from '../clock.js';
+import { ArgumentError, ConfigError, StateError } from '../errors.js';
+import { parseEndpoint } from './endpoint.js';
+import { MAX_FRAME_BYTES } from './limits.js';
+import type { Messenger } from './messenger.js';
+import { MessengerCounters, type MessengerCounts } from './messenger-counters.js';
+import { type BindOptions, bindRouter } from './zeromq-bind.js';
+import { ZeromqPeer } from './zeromq-peer.js';
+
+export interface ZeromqMessengerOptions extends BindOptions {
+  /** CURVE keys. This build has no encryption: anything but undefined is refused rather than ignored. */
+  readonly curve?: unknown;
+  /** Frames and bytes that wait for one peer; the frame that does not fit is dropped. Defaults 4096 and 64 MiB. */
+  readonly maxQueuedFrames?: number;
+  readonly maxQueuedBytes?: number;
+  /** Connections kept; beyond it the one longest unused that is not connected makes room. Default 1024. */
+  readonly maxPeers?: number;
+  readonly clock?: Clock;
+}
+
+type MessengerState = 'open' | 'closing' | 'closed';
+
+/**
+ * Role: control frames over TCP: one bound ROUTER that all peers send to, one DEALER per peer that is sent to.
+ * Ownership: owns its sockets. While open it keeps the process alive, as any listening server does; `close` ends that.
+ * Threading: all callbacks on the JS thread that opened it; ZeroMQ's I/O runs on its own thread.
+ * Ordering: per connection only. Answers do not come back on the connection of the question.
+ *
+ * A connection that breaks is reported at once when the kernel tells (process killed, connection reset); a peer that merely stops
+ * answering is for the layer above to notice. After a break ZeroMQ reconnects by itself; `forget` ends that.
+ */
+export class ZeromqMessenger implements Messenger {
+  readonly endpoint: string;
+  readonly #router: Router;
+  readonly #clock: Clock;
+  readonly #counters = new MessengerCounters();
+  readonly #queueLimits: { readonly maxFrames: number; readonly maxBytes: number };
+  readonly #maxPeers: number;
+  /** In order of last use. */
+  readonly #peers = new Map<string, ZeromqPeer>();
+  #state: MessengerState = 'open';
+  #closed: Promise<void> | null = null;
+  #onFrame: ((frame: Uint8Array) => void) | null = null;
+  #onDisconnect: ((endpoint: string) => void) | null = null;
+
+  /**
+   * @throws ConfigError for wrong options, a port in use (naming it), a bind beyond loopback without `allowPlaintext`, or `curve`
+   */
+  static async open(options: ZeromqMessengerOptions = {}): Promise<ZeromqMessenger> {
+    if (options.curve !== undefined) {
+      throw new ConfigError(
+        'security.curve: encryption of the control plane is not available in this build; remove security.curve and bind to loopback, ' +
+          'or set security.allowPlaintext on a network you trust',
+      );
+    }
+    const { maxQueuedFrames = 4096, maxQueuedBytes = 64 * 1024 * 1024, maxPeers = 1024 } = options;
+    for (const [name, value] of Object.entries({ maxQueuedFrames, maxQueuedBytes, maxPeers })) {
+      if (!Number.isSafeInteger(value) || value < 1)
+        throw new ArgumentError(`${name} must be a positive integer, got ${value}`);
+    }
+    const { router, endpoint } = await bindRouter(options);
+    return new ZeromqMessenger(router, endpoint, {
+      clock: options.clock ?? new SystemClock(),
+      maxQueuedFrames,
+      maxQueuedBytes,
+      maxPeers,
+    });
+  }
+
+  private constructor(
+    router: Router,
+    endpoint: string,
+    options: {
+      readonly clock: Clock;
+      readonly maxQueuedFrames: number;
+      readonly maxQueuedBytes: number;
+      readonly maxPeers: number;
+    },
+  ) {
+    this.#router = router;
+    this.endpoint = endpoint;
+    this.#clock = options.clock;
+    this.#queueLimits = { maxFrames: options.maxQueuedFrames, maxBytes: options.maxQueuedBytes };
+    this.#maxPeers = options.maxPeers;
+  }
+
+  /** The frame must not be changed afterwards: ZeroMQ sends from its memory. */
+  send(endpoint: string, frame: Uint8Array): void {
+    if (this.#state !== 'open') this.#counters.dropped('closed');
+    else if (frame.length > MAX_FRAME_BYTES) this.#counters.dropped('frame-too-large');
+    else this.#peerFor(endpoint)?.send(frame);
+  }
+
+  /** Frames that arrive before there is a listener wait in ZeroMQ. */
+  onFrame(listener: (frame: Uint8Array) => void): void {
+    if (this.#onFrame !== null) throw new StateError('onFrame takes one listener, and it is set');
+    this.#onFrame = listener;
+    void this.#receiveLoop(listener);
+  }
+
+  onDisconnect(listener: (endpoint: string) => void): void {
+    if (this.#onDisconnect !== null) throw new StateError('onDisconnect takes one listener, and it is set');
+    this.#onDisconnect = listener;
+  }
+
+  forget(endpoint: string): void {
+    this.#peers.get(endpoint)?.close('forgotten', 0);
+    this.#peers.delete(endpoint);
+  }
+
+  counts(): MessengerCounts {
+    return this.#counters.snapshot();
+  }
+
+  /**
+   * Receives nothing more; waits at most `lingerMs` for what is queued to peers that can be reached. Idempotent.
+   * Bytes that ZeroMQ took are sent in the background for the rest of that time, also while the process ends.
+   */
+  close(lingerMs: number): Promise<void> {
+    this.#closed ??= this.#close(Math.max(0, lingerMs));
+    return this.#closed;
+  }
+
+  async #close(lingerMs: number): Promise<void> {
+    this.#state = 'closing';
+    this.#router.close();
+    const deadline = this.#clock.now() + lingerMs;
+    if (lingerMs > 0) await this.#settleWithin(lingerMs);
+    const remainingMs = Math.ceil(Math.max(0, deadline - this.#clock.now()));
+    for (const peer of this.#peers.values()) peer.close('closed', remainingMs);
+    this.#peers.clear();
+    this.#state = 'closed';
+  }
+
+  async #settleWithin(lingerMs: number): Promise<void> {
+    const settled = Promise.all([...this.#peers.values()].map((peer) => peer.settled()));
+    await new Promise<void>((resolve) => {
+      const timer = this.#clock.setTimer(lingerMs, resolve, { keepAlive: true });
+      void settled.then(() => {
+        timer.cancel();
+        resolve();
+      });
+    });
+  }
+
+  #peerFor(endpoint: string): ZeromqPeer | null {
+    const known = this.#peers.get(endpoint);
+    if (known !== undefined) {
+      this.#peers.delete(endpoint);
+      this.#peers.set(endpoint, known);
+      return known;
+    }
+    const parts = parseEndpoint(endpoint);
+    if (parts === null) {
+      this.#counters.dropped('bad-endpoint');
+      return null;
+    }
+    if (this.#peers.size >= this.#maxPeers && !this.#evictUnreachable()) {
+      this.#counters.dropped('too-many-peers');
+      return null;
+    }
+    const peer: ZeromqPeer = new ZeromqPeer({
+      parts,
+      queueLimits: this.#queueLimits,
+      counters: this.#counters,
+      onLost: () => this.#lost(endpoint),
+      onUnusable: () => {
+        if (this.#peers.get(endpoint) === peer) this.#peers.delete(endpoint);
+      },
+    });
+    this.#peers.set(endpoint, peer);
+    return peer;
+  }
+
+  /** Endpoints come from peers, so a liar could fill the table with addresses that nobody listens on. */
+  #evictUnreachable(): boolean {
+    for (const [endpoint, peer] of this.#peers) {
+      if (peer.isConnected) continue;
+      this.forget(endpoint);
+      return true;
+    }
+    return false;
+  }
+
+  #lost(endpoint: string): void {
+    this.#counters.connectionLost();
+    if (this.#state === 'open' && this.#onDisconnect !== null) callListener(this.#onDisconnect, endpoint);
+  }
+
+  async #receiveLoop(listener: (frame: Uint8Array) => void): Promise<void> {
+    while (!this.#router.closed) {
+      let parts: Buffer[];
+      try {
+        parts = await this.#router.receive();
+      } catch (error) {
+        if (this.#state !== 'open') return;
+        // A wake-up without a message; everything else is not expected and must not leave the rank deaf in silence.
+        if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+        throw error;
+      }
+      if (this.#state !== 'open') return;
+      const frame = parts[1];
+      if (parts.length !== 2 || frame === undefined) {
+        this.#counters.dropped('malformed-message');
+        continue;
+      }
+      this.#counters.received(frame.length);
+      callListener(listener, frame);
+    }
+  }
+}
+
+/** A listener's exception is its owner's bug: it surfaces as an uncaught exception, and the socket goes on being served. */
+function callListener<T>(listener: (value: T) => void, value: T): void {
+  try {
+    listener(value);
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
+  }
+}

@@ -1,0 +1,198 @@
+import { lookup } from 'node:dns/promises';
+import { Dealer, type Event, type Observer } from 'zeromq';
+import { type EndpointParts, isIpv4 } from './endpoint.js';
+import { FrameQueue, type FrameQueueLimits } from './frame-queue.js';
+import { MAX_FRAME_BYTES } from './limits.js';
+import type { DropReason, MessengerCounters } from './messenger-counters.js';
+import { zeromqContext } from './zeromq-context.js';
+
+/**
+ * resolving -> connecting -> connected <-> retrying; any -> closed.
+ * `retrying` is a peer that refused or was lost: ZeroMQ keeps trying, but nothing can be expected to get through soon.
+ */
+type PeerState = 'resolving' | 'connecting' | 'connected' | 'retrying' | 'closed';
+
+export interface ZeromqPeerOptions {
+  readonly parts: EndpointParts;
+  readonly queueLimits: FrameQueueLimits;
+  readonly counters: MessengerCounters;
+  /** An established connection broke. */
+  readonly onLost: () => void;
+  /** The peer is of no use any more (name or socket cannot be had): the owner removes it, so that a later frame starts afresh. */
+  readonly onUnusable: () => void;
+}
+
+/**
+ * Role: the way to one peer: a DEALER, its queue and its monitor.
+ * Why a queue of our own: ZeroMQ's is bounded by count only and would hold frames for a process that is gone. With `immediate` it takes
+ * frames for an established connection alone; the rest waits here, bounded by bytes, and is dropped when the connection breaks, so that
+ * a restarted process is not handed its predecessor's frames (at most the one that was being sent).
+ * Ordering: frames of one connection arrive in the order of `send`.
+ */
+export class ZeromqPeer {
+  readonly #options: ZeromqPeerOptions;
+  readonly #queue: FrameQueue;
+  #state: PeerState = 'resolving';
+  #dealer: Dealer | null = null;
+  #pump: Promise<void> | null = null;
+  #settled: (() => void)[] = [];
+
+  constructor(options: ZeromqPeerOptions) {
+    this.#options = options;
+    this.#queue = new FrameQueue(options.queueLimits);
+    const { host, port } = options.parts;
+    if (isIpv4(host)) this.#connect(host, port);
+    else void this.#resolveAndConnect(host, port);
+  }
+
+  get isConnected(): boolean {
+    return this.#state === 'connected';
+  }
+
+  send(frame: Uint8Array): void {
+    if (this.#state === 'closed') this.#options.counters.dropped('closed');
+    else if (!this.#queue.push(frame)) this.#options.counters.dropped('queue-full');
+    else this.#startPump();
+  }
+
+  /** Resolves when nothing waits any more, or nothing can be expected to be sent. */
+  settled(): Promise<void> {
+    if (this.#isSettled()) return Promise.resolve();
+    return new Promise((resolve) => this.#settled.push(resolve));
+  }
+
+  /** What ZeroMQ has taken goes on being sent in the background for `lingerMs`; what waits here is dropped and counted. */
+  close(reason: DropReason, lingerMs: number): void {
+    if (this.#state === 'closed') return;
+    this.#state = 'closed';
+    this.#drop(reason);
+    if (this.#dealer !== null) {
+      this.#dealer.linger = lingerMs;
+      this.#dealer.close();
+    }
+    this.#notifySettled();
+  }
+
+  /** Names are resolved off ZeroMQ's I/O thread: there a slow resolver would hold up the frames of every peer. */
+  async #resolveAndConnect(host: string, port: number): Promise<void> {
+    let address: string;
+    try {
+      address = (await lookup(host, { family: 4 })).address;
+    } catch {
+      // Counted, and the next frame to this endpoint asks again: an unknown name is a peer that is gone, which `send` never reports.
+      this.#abandon('unresolved-host');
+      return;
+    }
+    if (this.#state === 'resolving') this.#connect(address, port);
+  }
+
+  #connect(address: string, port: number): void {
+    try {
+      this.#dealer = new Dealer({
+        context: zeromqContext(),
+        immediate: true,
+        linger: 0,
+        ipv6: false,
+        sendHighWaterMark: 64,
+        maxMessageSize: MAX_FRAME_BYTES,
+        reconnectInterval: 100,
+        reconnectMaxInterval: 1000,
+        connectTimeout: 5000,
+        handshakeInterval: 5000,
+      });
+      this.#state = 'connecting';
+      // Read here: creating the monitor takes sockets too and may fail.
+      void this.#watch(this.#dealer, this.#dealer.events);
+      this.#dealer.connect(`tcp://${address}:${port}`);
+    } catch {
+      // Out of sockets or descriptors. `send` never throws for a peer that cannot be reached; the counter says why.
+      this.#abandon('socket-error');
+      return;
+    }
+    this.#startPump();
+  }
+
+  #abandon(reason: DropReason): void {
+    if (this.#state === 'closed') return;
+    this.close(reason, 0);
+    // Later, because this can run inside the constructor, before the owner knows this peer.
+    queueMicrotask(() => this.#options.onUnusable());
+  }
+
+  async #watch(dealer: Dealer, monitor: Observer): Promise<void> {
+    while (!dealer.closed && !monitor.closed) {
+      let event: Event | undefined;
+      try {
+        // Resolves with undefined when the monitor is closed with a receive under way, whatever its type says.
+        event = await monitor.receive();
+      } catch (error) {
+        if (dealer.closed) return;
+        // A wake-up without an event. Anything else is unexpected, and without a monitor a lost peer would go unnoticed.
+        if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+        throw error;
+      }
+      if (event === undefined || this.#state === 'closed') return;
+      this.#onMonitorEvent(event);
+    }
+  }
+
+  #onMonitorEvent(event: Event): void {
+    switch (event.type) {
+      case 'handshake':
+        this.#state = 'connected';
+        break;
+      case 'disconnect': {
+        const wasConnected = this.#state === 'connected';
+        this.#state = 'retrying';
+        if (wasConnected) {
+          this.#drop('disconnected');
+          this.#options.onLost();
+        }
+        this.#notifySettled();
+        break;
+      }
+      case 'connect:retry':
+        if (this.#state === 'connecting') this.#state = 'retrying';
+        this.#notifySettled();
+        break;
+    }
+  }
+
+  #startPump(): void {
+    if (this.#pump !== null || this.#dealer === null) return;
+    this.#pump = this.#sendAll(this.#dealer).finally(() => {
+      this.#pump = null;
+      this.#notifySettled();
+    });
+  }
+
+  /** One send at a time: the library allows no second one while the first waits for the connection. */
+  async #sendAll(dealer: Dealer): Promise<void> {
+    for (let frame = this.#queue.shift(); frame !== undefined; frame = this.#queue.shift()) {
+      try {
+        await dealer.send(frame);
+        this.#options.counters.sent(frame.length);
+      } catch {
+        // The socket was closed under the send, or refused it: lost and counted, as any frame may be.
+        this.#options.counters.dropped(dealer.closed ? 'closed' : 'socket-error');
+      }
+    }
+  }
+
+  #drop(reason: DropReason): void {
+    const dropped = this.#queue.clear();
+    if (dropped > 0) this.#options.counters.dropped(reason, dropped);
+  }
+
+  #isSettled(): boolean {
+    if (this.#state === 'closed' || this.#state === 'retrying') return true;
+    return this.#queue.size === 0 && this.#pump === null;
+  }
+
+  #notifySettled(): void {
+    if (!this.#isSettled()) return;
+    const waiting = this.#settled;
+    this.#settled = [];
+    for (const resolve of waiting) resolve();
+  }
+}

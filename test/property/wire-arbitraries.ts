@@ -1,0 +1,198 @@
+import fc from 'fast-check';
+import type { BlockRun } from '../../src/geometry/block-run.js';
+import type { Finding } from '../../src/mapping/compatibility.js';
+import type { PagePool, PageTable, PageTableGroup } from '../../src/mapping/page-table.js';
+import type { RankInfo } from '../../src/mapping/rank-info.js';
+import type { Message } from '../../src/wire/messages.js';
+
+const u32 = fc.integer({ min: 0, max: 0xffff_ffff });
+const ordinal = fc.integer({ min: 0, max: 0x7fff_ffff });
+const u64 = fc.bigInt({ min: 0n, max: 0xffff_ffff_ffff_ffffn });
+const size = fc.oneof(fc.integer({ min: 1, max: 4096 }), fc.integer({ min: 1, max: 2 ** 40 }));
+export const incarnation = u64;
+
+const host = fc.oneof(
+  fc.ipV4(),
+  fc.constantFrom('localhost', 'node-17.cluster.example', 'a', `${'x'.repeat(60)}.${'y'.repeat(60)}`),
+);
+const endpoint = fc.tuple(host, fc.integer({ min: 1, max: 65535 })).map(([name, port]) => `tcp://${name}:${port}`);
+const ascii = (maxLength: number) =>
+  fc.string({ unit: fc.integer({ min: 0x20, max: 0x7e }).map((code) => String.fromCharCode(code)), maxLength });
+const text = fc.string({ unit: 'grapheme', maxLength: 60 });
+
+const run: fc.Arbitrary<BlockRun> = fc.record({
+  begin: fc.integer({ min: 0, max: 1_000_000 }),
+  slots: fc.array(fc.integer({ min: -1, max: 0x7fff_ffff }), { maxLength: 40 }).map((slots) => Int32Array.from(slots)),
+});
+
+const pool: fc.Arbitrary<PagePool> = fc
+  .record({
+    base: fc.integer({ min: 0, max: 2 ** 47 }),
+    memory: fc.oneof(
+      fc.constant({ kind: 'host' as const }),
+      fc.record({ kind: fc.constant('device' as const), deviceId: fc.integer({ min: 0, max: 15 }) }),
+    ),
+    slotBytes: size,
+    padding: fc.integer({ min: 0, max: 4096 }),
+    slotCount: fc.integer({ min: 1, max: 1000 }),
+  })
+  .map(({ padding, ...rest }) => ({ ...rest, slotStride: rest.slotBytes + padding }));
+
+const groupOver = (pools: readonly PagePool[], kinds: readonly PageTableGroup['kind'][]) =>
+  fc.integer({ min: 0, max: pools.length - 1 }).chain((poolIndex) => {
+    const { slotBytes, slotCount } = pools[poolIndex] as PagePool;
+    const entry = fc
+      .record({
+        layer: fc.integer({ min: 0, max: 200 }),
+        offset: fc.integer({ min: 0, max: slotBytes - 1 }),
+        share: fc.double({ min: 0, max: 1, noNaN: true }),
+      })
+      .map(({ layer, offset, share }) => ({
+        layer,
+        pool: poolIndex,
+        offset,
+        bytes: Math.max(1, Math.floor((slotBytes - offset) * share)),
+      }));
+    return fc.record({
+      kind: fc.constantFrom(...kinds),
+      windowSize: fc.option(fc.integer({ min: 1, max: 100_000 }), { nil: null }),
+      tokensPerBlock: fc.integer({ min: 1, max: 256 }),
+      slotCount: fc.constant(slotCount),
+      views: fc.array(
+        fc.record({
+          role: fc.constantFrom('key', 'value', 'kv', 'latent', 'index_k', 'scale', 'conv_state', 'ssm_state', 'aux'),
+          dtype: fc.constantFrom('bf16', 'fp8_e4m3', 'fp32'),
+          layout: fc.constantFrom('HND', 'NHD', 'REPLICATED', 'SECTIONED'),
+          headsPerRank: fc.integer({ min: 0, max: 128 }),
+          headDim: fc.integer({ min: 0, max: 1024 }),
+          layers: fc.array(entry, { maxLength: 4 }),
+        }),
+        { maxLength: 3 },
+      ),
+    });
+  });
+
+const pageTable: fc.Arbitrary<PageTable> = fc.array(pool, { minLength: 1, maxLength: 4 }).chain((pools) =>
+  fc.record({
+    pools: fc.constant(pools),
+    layerGroups: fc.array(groupOver(pools, ['attention', 'latent', 'state']), { maxLength: 3 }),
+    aux: fc.option(groupOver(pools, ['aux']), { nil: null }),
+  }),
+) as fc.Arbitrary<PageTable>;
+
+export const rankInfo: fc.Arbitrary<RankInfo> = fc
+  .record({
+    tpSize: fc.integer({ min: 1, max: 16 }),
+    ppSize: fc.integer({ min: 1, max: 8 }),
+    cpSize: fc.integer({ min: 1, max: 4 }),
+    dpSize: fc.integer({ min: 1, max: 16 }),
+  })
+  .chain((sizes) =>
+    fc.record({
+      packageVersion: fc.constantFrom('0.1.0', '1.12.3-rc.1'),
+      instanceName: text,
+      incarnation: u64,
+      rank: fc.integer({ min: 0, max: 65535 }),
+      tpSize: fc.constant(sizes.tpSize),
+      tpRank: fc.integer({ min: 0, max: sizes.tpSize - 1 }),
+      ppSize: fc.constant(sizes.ppSize),
+      ppRank: fc.integer({ min: 0, max: sizes.ppSize - 1 }),
+      cpSize: fc.constant(sizes.cpSize),
+      cpRank: fc.integer({ min: 0, max: sizes.cpSize - 1 }),
+      dpSize: fc.constant(sizes.dpSize),
+      dpRank: fc.integer({ min: 0, max: sizes.dpSize - 1 }),
+      attentionDp: fc.boolean(),
+      layersPerStage: fc.array(fc.integer({ min: 0, max: 100 }), {
+        minLength: sizes.ppSize,
+        maxLength: sizes.ppSize,
+      }),
+      endpoint,
+      agent: fc.constantFrom('host', 'nixl', 'sim'),
+      agentMetadata: fc.uint8Array({ maxLength: 300 }),
+      pageTable,
+    }),
+  ) as fc.Arbitrary<RankInfo>;
+
+const finding: fc.Arbitrary<Finding> = fc.record({
+  field: text,
+  a: text,
+  b: text,
+  verdict: text,
+  whichSideToChange: text,
+});
+
+const request = { rid: u64, ticket: u64 };
+const load = { endpoint, sessions: u32, freeAuxSlots: u32 };
+const type = <T extends string>(name: T) => fc.constant(name);
+
+/** One arbitrary per message type; the compiler refuses a type that is missing here. */
+export const MESSAGES: { readonly [Name in Message['type']]: fc.Arbitrary<Extract<Message, { type: Name }>> } = {
+  HELLO: fc.record({
+    type: type('HELLO'),
+    nonce: u64,
+    supportedMajors: fc.array(fc.integer({ min: 0, max: 255 }), { maxLength: 16 }),
+    rankInfo,
+  }),
+  HELLO_ACK: fc.record({
+    type: type('HELLO_ACK'),
+    nonce: u64,
+    endpoint,
+    answer: fc.oneof(
+      fc.record({ accepted: fc.constant(true as const), rankInfo }),
+      fc.record({
+        accepted: fc.constant(false as const),
+        message: text,
+        findings: fc.array(finding, { maxLength: 4 }),
+      }),
+    ),
+  }),
+  REQUEST_DATA: fc.record({
+    type: type('REQUEST_DATA'),
+    ...request,
+    timeLeftMs: u32,
+    promptLen: u32,
+    cachedTokens: u32,
+    auxSlot: fc.integer({ min: -1, max: 0x7fff_ffff }),
+    endpoint,
+    traceparent: ascii(60),
+    runs: fc.array(run, { maxLength: 5 }),
+  }),
+  ACCEPTED: fc.record({ type: type('ACCEPTED'), ...request }),
+  SLICE_RESULT: fc
+    .record({
+      type: type('SLICE_RESULT'),
+      ...request,
+      sliceSeq: u32,
+      isLast: fc.boolean(),
+      ok: fc.boolean(),
+      bytes: u64,
+      blocks: fc.tuple(ordinal, ordinal),
+    })
+    .map(({ blocks: [a, b], ...rest }) => ({ ...rest, beginBlock: Math.min(a, b), endBlock: Math.max(a, b) })),
+  WRITER_REPORT: fc.record({
+    type: type('WRITER_REPORT'),
+    ...request,
+    outcome: fc.constantFrom('DONE', 'FAILED', 'CANCELLED', 'REFUSED'),
+    slices: u32,
+    bytes: u64,
+    drained: fc.boolean(),
+    errorCode: ascii(40),
+    message: text,
+  }),
+  REPORT_ACK: fc.record({ type: type('REPORT_ACK'), ...request, drained: fc.boolean() }),
+  CANCEL: fc.record({
+    type: type('CANCEL'),
+    ...request,
+    from: fc.constantFrom('generation', 'context'),
+    endpoint,
+    reason: text,
+  }),
+  CANCEL_ACK: fc.record({ type: type('CANCEL_ACK'), ...request }),
+  STATUS: fc.record({ type: type('STATUS'), ...request, endpoint }),
+  PING: fc.record({ type: type('PING'), ...load }),
+  PONG: fc.record({ type: type('PONG'), ...load }),
+  GOODBYE: fc.record({ type: type('GOODBYE'), endpoint, drainMs: u32, reason: text }),
+  ERROR: fc.record({ type: type('ERROR'), rid: u64, code: ascii(40), text }),
+};
+
+export const anyMessage: fc.Arbitrary<Message> = fc.oneof(...Object.values(MESSAGES));
