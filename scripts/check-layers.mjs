@@ -76,10 +76,7 @@ for (const file of filesUnder('native', ['.h', '.cc', '.cu'])) {
       report(file, `includes ${included}; the order is ${NATIVE_LAYERS.join(' <- ')}`);
     }
   }
-  if (
-    file.startsWith('native/core/') &&
-    /#include\s+<(?:thread|mutex|condition_variable|dlfcn\.h)>/.test(source)
-  ) {
+  if (file.startsWith('native/core/') && /#include\s+<(?:thread|mutex|condition_variable|dlfcn\.h)>/.test(source)) {
     report(file, 'core knows no threads or libraries');
   }
 }

@@ -130,8 +130,14 @@ Status NixlAgent::load_remote(std::span<const std::byte> blob, std::string* name
   return Status::ok();
 }
 
-bool NixlAgent::knows_remote(const std::string& name) {
-  return api().check_remote_md(agent_, name.c_str(), nullptr) == kSuccess;
+bool NixlAgent::is_reachable(const std::string& name) {
+  // The error callback of an endpoint runs in UCX's progress, which may come after the operation that failed.
+  progress();
+  // NIXL up to 1.4 drops a remote by itself when it disconnects; from 1.5 on it keeps it, with an endpoint that refuses
+  // all work.
+  if (api().check_remote_md(agent_, name.c_str(), nullptr) != kSuccess) return false;
+  static constexpr char kProbe[] = "probe";
+  return api().gen_notif(agent_, name.c_str(), kProbe, sizeof(kProbe) - 1, with_backend_) == kSuccess;
 }
 
 void NixlAgent::invalidate_remote(const std::string& name) {

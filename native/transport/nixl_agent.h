@@ -34,7 +34,8 @@ class NixlAgent {
   Status local_metadata(std::vector<std::byte>* out);
   // `name` is what the blob calls itself; it may differ from what its sender claimed.
   Status load_remote(std::span<const std::byte> blob, std::string* name);
-  bool knows_remote(const std::string& name);
+  // Whether the connection still takes messages. Sends one that the peer throws away.
+  bool is_reachable(const std::string& name);
   void invalidate_remote(const std::string& name);
 
   // One run with the regions it lies in.

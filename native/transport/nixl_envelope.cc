@@ -53,6 +53,16 @@ Status refuse(const std::string& what) {
 
 }  // namespace
 
+std::optional<std::string_view> name_in_blob(std::span<const std::byte> blob) {
+  const std::string_view text(reinterpret_cast<const char*>(blob.data()), blob.size());
+  constexpr std::string_view kStart = "nixlSerDes|Agent";
+  constexpr std::size_t kNameOffset = kStart.size() + sizeof(std::uint64_t);
+  if (!text.starts_with(kStart) || text.size() < kNameOffset) return std::nullopt;
+  const auto size = read<std::uint64_t>(blob, kStart.size());
+  if (size > text.size() - kNameOffset) return std::nullopt;
+  return text.substr(kNameOffset, size);
+}
+
 Status encode_envelope(const Envelope& envelope, std::vector<std::byte>* out) {
   if (!is_valid_name(envelope.name)) return refuse("agent name must be 1 to 255 visible ASCII characters");
   if (envelope.regions.all().size() > kMaxRegions) return refuse("more than 4096 regions");
@@ -116,6 +126,7 @@ Status decode_envelope(std::span<const std::byte> bytes, Envelope* out) {
   }
   const std::span<const std::byte> blob = content.subspan(offset);
   envelope.blob.assign(blob.begin(), blob.end());
+  if (name_in_blob(envelope.blob).value_or(envelope.name) != envelope.name) return refuse("it names two agents");
   *out = std::move(envelope);
   return Status::ok();
 }

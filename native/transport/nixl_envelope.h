@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "core/status.h"
@@ -30,6 +32,10 @@ struct Envelope {
   RegionTable regions;
   std::vector<std::byte> blob;
 };
+
+// The agent name inside NIXL's blob, or nothing when its format is another than that of NIXL 1.0 to 1.5. A blob that
+// names somebody else is refused before NIXL sees it: loading it could wipe what NIXL knows of that other peer.
+std::optional<std::string_view> name_in_blob(std::span<const std::byte> blob);
 
 // Fails when a field is out of the ranges above.
 Status encode_envelope(const Envelope& envelope, std::vector<std::byte>* out);

@@ -285,12 +285,11 @@ BatchResult NixlTransport::start(BatchId batch, PeerId peer_id, Peer* peer, std:
   if (Status status = place(*peer, runs, &placed); !status.is_ok()) return failed(status.code(), status.message());
   XferReq request = nullptr;
   if (Status status = agent_.create_write(peer->name, placed, &request); !status.is_ok()) {
-    if (status.code() != StatusCode::kTransport || agent_.knows_remote(peer->name)) {
-      return failed(status.code(), status.message());
+    if (status.code() == StatusCode::kTransport) {
+      status = explain_failure(peer, nixl::kBackendError, "preparing a write");
+      tear_down_if_idle(peer_id);
     }
-    const Status lost = explain_failure(peer, nixl::kBackendError, "preparing a write");
-    tear_down_if_idle(peer_id);
-    return failed(lost.code(), lost.message());
+    return failed(status.code(), status.message());
   }
   // Entered before it is posted: from here on nothing may lose sight of it.
   batches_.emplace(batch, Batch{.peer = peer_id, .request = request});
@@ -326,10 +325,10 @@ BatchResult NixlTransport::settle(BatchId batch, int code, const char* action) {
 
 Status NixlTransport::explain_failure(Peer* peer, int code, const char* action) {
   const std::string suffix = " (NIXL status " + std::to_string(code) + ")";
-  if (agent_.knows_remote(peer->name)) {
+  if (peer->phase != PeerPhase::kLost && agent_.is_reachable(peer->name)) {
     return {StatusCode::kTransport, std::string(action) + " to peer " + peer->name + " failed" + suffix};
   }
-  // NIXL drops a remote by itself when its connection is gone; that is the only way its C API tells a disconnect.
+  // Its C API gives every failure one number, so that a disconnect is known by what the connection does next.
   Status lost{StatusCode::kPeerLost, "peer " + peer->name + " is gone: " + action + " failed" + suffix};
   if (peer->phase == PeerPhase::kReady) {
     peer->phase = PeerPhase::kLost;
@@ -420,12 +419,17 @@ std::unique_ptr<Transport> make_nixl_transport(const NixlOptions& options, Statu
     *error = Status(StatusCode::kCapability, probe.reason);
     return nullptr;
   }
+  return make_nixl_transport(*library, options, error);
+}
+
+std::unique_ptr<Transport> make_nixl_transport(const nixl::Library& library, const NixlOptions& options,
+                                               Status* error) {
   // An envelope with this name must be possible later; better to hear of it now.
   std::vector<std::byte> unused;
   const nixl::Envelope sample{.name = options.agent_name, .regions = {}, .blob = {std::byte{0}}};
   *error = nixl::encode_envelope(sample, &unused);
   if (!error->is_ok()) return nullptr;
-  return std::make_unique<NixlTransport>(*library, options);
+  return std::make_unique<NixlTransport>(library, options);
 }
 
 }  // namespace kvt

@@ -14,4 +14,7 @@ namespace kvt {
 // used.
 std::unique_ptr<Transport> make_nixl_transport(const NixlOptions& options, Status* error);
 
+// The same over a library that the caller opened, which must outlive the transport.
+std::unique_ptr<Transport> make_nixl_transport(const nixl::Library& library, const NixlOptions& options, Status* error);
+
 }  // namespace kvt

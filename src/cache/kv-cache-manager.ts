@@ -51,8 +51,14 @@ export interface KvCacheManager {
    */
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number };
 
-  /** Makes blocks for tokens `[0, endToken)` exist. False = not enough slots now, and nothing changed. */
-  ensureCapacity(request: RequestId, endToken: number): boolean;
+  /**
+   * Makes blocks for tokens `[0, endToken)` exist, except those of windowed groups that no token from `firstToken` on can see.
+   * @param firstToken first token that will be computed on this server; default: the one after the computed tokens. A generation
+   *   server that receives a prompt passes `promptLen`: its windowed groups then get the final window only
+   * @returns false = not enough slots now, and nothing changed
+   * @throws RangeError for bounds that are negative, reversed or not integers
+   */
+  ensureCapacity(request: RequestId, endToken: number, firstToken?: number): boolean;
 
   /** Tokens `[0, endToken)` hold their final content: full blocks become matchable, blocks that left the window may go. */
   markComputed(request: RequestId, endToken: number): void;

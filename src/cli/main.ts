@@ -1,12 +1,15 @@
 #!/usr/bin/env node
-import { describeOptions, type OptionTable } from './options.js';
 import { nearestName } from './nearest-name.js';
+import { describeOptions, type OptionTable } from './options.js';
 import { UsageError } from './usage-error.js';
 
 interface Command {
   readonly words: readonly string[];
   readonly about: string;
-  readonly load: () => Promise<{ readonly run: (args: readonly string[]) => Promise<number>; readonly options: OptionTable }>;
+  readonly load: () => Promise<{
+    readonly run: (args: readonly string[]) => Promise<number>;
+    readonly options: OptionTable;
+  }>;
 }
 
 // Loaded on use: `--help` and a mistyped command need neither the addon nor ZeroMQ.
@@ -52,7 +55,13 @@ function overview(): string {
   const names = COMMANDS.map((command) => command.words.join(' '));
   const width = Math.max(...names.map((name) => name.length));
   const rows = COMMANDS.map((command, index) => `  ${(names[index] ?? '').padEnd(width)}  ${command.about}`);
-  return ['usage: kv-transceiver COMMAND [options]', '', ...rows, '', 'kv-transceiver COMMAND --help lists its options'].join('\n');
+  return [
+    'usage: kv-transceiver COMMAND [options]',
+    '',
+    ...rows,
+    '',
+    'kv-transceiver COMMAND --help lists its options',
+  ].join('\n');
 }
 
 function findCommand(args: readonly string[]): Command {
@@ -91,7 +100,8 @@ function complain(error: unknown): void {
     return;
   }
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? ` (${error.code})` : '';
-  const text = error instanceof Error ? `${error.name === 'UsageError' ? '' : `${error.name}: `}${error.message}` : String(error);
+  const text =
+    error instanceof Error ? `${error.name === 'UsageError' ? '' : `${error.name}: `}${error.message}` : String(error);
   process.stderr.write(`kv-transceiver: ${text.replaceAll(/\s*\n\s*/g, ' ')}${code}\n`);
 }
 

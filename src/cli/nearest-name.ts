@@ -14,6 +14,8 @@ function editDistance(a: string, b: string): number {
 
 /** The candidate the user most likely meant, or null when none is close. */
 export function nearestName(name: string, candidates: readonly string[]): string | null {
+  const begun = candidates.filter((candidate) => name.length > 2 && candidate.startsWith(name.toLowerCase()));
+  if (begun.length === 1) return begun[0] ?? null;
   let best: string | null = null;
   let bestDistance = Number.POSITIVE_INFINITY;
   for (const candidate of candidates) {

@@ -4,7 +4,7 @@ import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { ContextTransfer } from './context-transfer.js';
 import type { EventSink } from './executor-events.js';
 import type { ForwardResult, ModelEngine, ScheduledWork } from './model-engine.js';
-import { type DisaggregatedParams, type LlmRequest, remainingPromptTokens, requestKey } from './request.js';
+import { type DisaggregatedParams, type LlmRequest, requestKey } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { decodePosition, type StepPlan } from './scheduler.js';

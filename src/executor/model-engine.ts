@@ -4,7 +4,7 @@ import type { LlmRequest } from './request.js';
 /** One chunk of one context request, or one decode step of one generation request. */
 export interface ScheduledWork {
   readonly request: LlmRequest;
-  /** Prompt tokens `[chunkStart, chunkEnd)` for a chunk; equal for a decode step. */
+  /** Prompt tokens `[chunkStart, chunkEnd)` for a chunk; both the position of the token that is fed for a decode step. */
   readonly chunkStart: number;
   readonly chunkEnd: number;
 }
@@ -17,12 +17,15 @@ export interface ScheduledBatch {
 export interface ForwardResult {
   /** Signalled when the pages of this batch are written; null when they already are. */
   readonly event: ReadyEvent | null;
-  /** The sampled token of each request that produced one: finished prompts and decode steps. Settles after `event`. */
+  /**
+   * The sampled token of each request that produced one: finished prompts and decode steps. Settles after `event`, and also a rejection
+   * only when nothing of this forward writes pages any more: the pages are given up then.
+   */
   readonly tokens: Promise<ReadonlyMap<LlmRequest, number>>;
 }
 
 /** What a user plugs in. */
 export interface ModelEngine {
-  /** Resolves when the work is enqueued, not when it is done. */
+  /** Resolves when the work is enqueued, not when it is done. A rejection means that nothing was enqueued. */
   forward(batch: ScheduledBatch): Promise<ForwardResult>;
 }

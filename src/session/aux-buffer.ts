@@ -1,6 +1,5 @@
 import type { TransferAgent } from '../agent/transfer-agent.js';
 import { ProtocolError, ResourceError, StateError } from '../errors.js';
-import type { PagePool, PageTableGroup } from '../mapping/page-table.js';
 
 export const AUX_SLOT_BYTES = 512;
 const HEADER_BYTES = 24;
@@ -44,35 +43,6 @@ export class AuxBuffer {
 
   get freeCount(): number {
     return this.#free.length;
-  }
-
-  /** The buffer as peers address it, `pool` being its index in the page table. */
-  describe(pool: number): { readonly pool: PagePool; readonly group: PageTableGroup } {
-    return {
-      pool: {
-        base: this.#base,
-        memory: { kind: 'host' },
-        slotBytes: AUX_SLOT_BYTES,
-        slotStride: AUX_SLOT_BYTES,
-        slotCount: this.#slotCount,
-      },
-      group: {
-        kind: 'aux',
-        windowSize: null,
-        tokensPerBlock: 1,
-        slotCount: this.#slotCount,
-        views: [
-          {
-            role: 'aux',
-            dtype: 'uint8',
-            layout: 'REPLICATED',
-            headsPerRank: 1,
-            headDim: AUX_SLOT_BYTES,
-            layers: [{ layer: 0, pool, offset: 0, bytes: AUX_SLOT_BYTES }],
-          },
-        ],
-      },
-    };
   }
 
   /** @throws ResourceError when every slot is taken */

@@ -1,35 +1,50 @@
 import type { FragmentTable, PeerHandle, TransferAgent } from '../agent/transfer-agent.js';
-import type { PageTable } from '../mapping/page-table.js';
-import { planAuxFragments, planFragments } from '../mapping/plan.js';
-import type { RankInfo } from '../mapping/rank-info.js';
-import type { Fragment } from '../mapping/transfer-plan.js';
-
-export interface LinkedGroup {
-  readonly fragments: readonly Fragment[];
-  readonly table: FragmentTable;
-}
+import { InternalError } from '../errors.js';
+import {
+  AUX_GROUP,
+  type GroupMapping,
+  mapPeer,
+  type PageTable,
+  type PeerMapping,
+  type RankInfo,
+  type TransferPlan,
+} from '../mapping/index.js';
 
 /** The way to write into one peer's pages: planned once, so that a slice costs only its own blocks (I5). */
-export interface PeerLink {
+export class PeerLink {
   readonly handle: PeerHandle;
-  /** By layer group; null where nothing of the group is the peer's. */
-  readonly groups: readonly (LinkedGroup | null)[];
-  readonly aux: LinkedGroup | null;
+  readonly mapping: PeerMapping;
+  readonly #tables: ReadonlyMap<number, FragmentTable>;
+
+  constructor(handle: PeerHandle, mapping: PeerMapping, tables: ReadonlyMap<number, FragmentTable>) {
+    this.handle = handle;
+    this.mapping = mapping;
+    this.#tables = tables;
+  }
+
+  /** A plan as the agent takes it. */
+  submissionGroups(plan: TransferPlan): { readonly fragments: FragmentTable; readonly slotPairs: Int32Array }[] {
+    return plan.groups.map(({ group, slotPairs }) => {
+      const fragments = this.#tables.get(group);
+      if (fragments === undefined) throw new InternalError(`a plan names group ${group}, which was not prepared`);
+      return { fragments, slotPairs };
+    });
+  }
 }
 
 /** Loads the peer's memory into the agent and binds the fragments of every group to it. */
 export async function linkPeer(agent: TransferAgent, local: PageTable, info: RankInfo): Promise<PeerLink> {
+  const mapping = mapPeer(local, info.pageTable);
   const handle = await agent.addPeer(info.agentMetadata, `${info.instanceName}/${info.rank}`);
   try {
-    const bind = (fragments: readonly Fragment[]): LinkedGroup | null =>
-      fragments.length === 0
-        ? null
-        : { fragments, table: agent.prepareFragments(handle, local, info.pageTable, fragments) };
-    return {
-      handle,
-      groups: local.layerGroups.map((_, group) => bind(planFragments(local, info.pageTable, group))),
-      aux: bind(planAuxFragments(local, info.pageTable)),
+    const tables = new Map<number, FragmentTable>();
+    const bind = (index: number, group: GroupMapping): void => {
+      if (group.fragments.length === 0) return;
+      tables.set(index, agent.prepareFragments(handle, local, info.pageTable, group.fragments));
     };
+    for (const group of mapping.groups) bind(group.group, group);
+    if (mapping.aux !== null) bind(AUX_GROUP, mapping.aux);
+    return new PeerLink(handle, mapping, tables);
   } catch (error) {
     await agent.removePeer(handle);
     throw error;

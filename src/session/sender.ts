@@ -13,7 +13,7 @@ import {
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
-import { planAux, planSlice } from '../mapping/plan.js';
+import { planAux, planSlice, type TransferPlan } from '../mapping/index.js';
 import type { Cancel, RequestData, WriterOutcomeName } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
@@ -22,6 +22,7 @@ import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { type EarlyRequest, EarlyRequests } from './early-requests.js';
+import type { PeerLink } from './peer-link.js';
 import type { Peer } from './peer-registry.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { checkRequestData } from './request-data-check.js';
@@ -332,13 +333,8 @@ export class Sender {
 
   #dispatch(session: TxSession, receiver: TxReceiver, slice: TxSlice): void {
     if (session.outcome !== null) return;
-    const { link } = receiver.peer;
-    if (link === null) throw new InternalError(`${receiver.peer.name} asked for pages but its memory is not loaded`);
-    const plan = planSlice(
-      link.groups.map((group) => group?.fragments ?? []),
-      slice.runs,
-      receiver.runs,
-    );
+    const link = linkOf(receiver);
+    const plan = planSlice(link.mapping, slice.runs, receiver.runs);
     const task = new SendTask(this.#nextTaskId++, receiver, slice, plan.stats.bytes);
     receiver.tasks.push(task);
     if (plan.stats.bytes === 0) {
@@ -346,25 +342,15 @@ export class Sender {
       this.#sliceResult(task, session.rid);
       return;
     }
-    const groups = plan.groups.map(({ group, slotPairs }) => {
-      const linked = link.groups[group];
-      if (linked === null || linked === undefined)
-        throw new InternalError(`plan names group ${group}, which is not linked`);
-      return { fragments: linked.table, slotPairs };
-    });
-    this.#submit(session, task, { groups, after: slice.after });
+    this.#submit(session, task, plan, slice.after);
   }
 
-  #submit(
-    session: TxSession,
-    task: SendTask,
-    work: Pick<Parameters<TransferAgent['submit']>[0], 'groups' | 'after'>,
-  ): void {
+  #submit(session: TxSession, task: SendTask, plan: TransferPlan, after: ReadyEvent | null): void {
     const { receiver } = task;
-    const { link } = receiver.peer;
-    if (link === null) throw new InternalError(`${receiver.peer.name} is not linked`);
+    const link = linkOf(receiver);
     try {
-      this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, ...work });
+      const groups = link.submissionGroups(plan);
+      this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after });
     } catch (cause) {
       if (!(cause instanceof KvTransceiverError)) throw cause;
       task.refused(cause);
@@ -419,8 +405,6 @@ export class Sender {
     const { request } = session;
     const firstToken = request.outputTokens[0];
     if (firstToken === undefined) return;
-    const linked = receiver.peer.link?.aux;
-    if (linked === null || linked === undefined) throw new InternalError(`${receiver.peer.name} has no aux buffer`);
     let localSlot: number;
     try {
       localSlot = this.#o.aux.allocate();
@@ -436,9 +420,9 @@ export class Sender {
       promptLen: request.promptTokens.length,
       cachedTokens: request.prepopulatedLen,
     });
-    const slotPairs = planAux(localSlot, receiver.remoteAuxSlot);
-    receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, 0);
-    this.#submit(session, receiver.auxTask, { groups: [{ fragments: linked.table, slotPairs }], after: null });
+    const plan = planAux(linkOf(receiver).mapping, localSlot, receiver.remoteAuxSlot);
+    receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, plan.stats.bytes);
+    this.#submit(session, receiver.auxTask, plan, null);
   }
 
   #end(session: TxSession, outcome: 'failed' | 'cancelled', error: KvTransceiverError): void {
@@ -517,4 +501,10 @@ export class Sender {
       endBlock: slice.endBlock,
     });
   }
+}
+
+function linkOf(receiver: TxReceiver): PeerLink {
+  const { link, name } = receiver.peer;
+  if (link === null) throw new InternalError(`${name} asked for pages but its memory is not loaded`);
+  return link;
 }

@@ -159,9 +159,11 @@ export class ZeromqPeer {
   }
 
   #startPump(): void {
-    if (this.#pump !== null || this.#dealer === null) return;
+    if (this.#pump !== null || this.#dealer === null || this.#queue.size === 0) return;
     this.#pump = this.#sendAll(this.#dealer).finally(() => {
       this.#pump = null;
+      // A frame may have come between the last look into the queue and here.
+      this.#startPump();
       this.#notifySettled();
     });
   }

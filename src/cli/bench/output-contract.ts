@@ -99,5 +99,5 @@ export interface TtftSample {
   readonly chunkEndMarks: readonly number[];
   readonly firstPostMark: number | null;
   readonly lastSlicePostMark: number | null;
-  readonly settledMark: number | null;
+  readonly lastByteMark: number | null;
 }

@@ -98,12 +98,12 @@ export class RequestMeasurement {
         chunkEndMarks: [],
         firstPostMark: null,
         lastSlicePostMark: null,
-        settledMark: null,
+        lastByteMark: null,
       };
     }
     const mark = (atMs: number): number => atMs - this.submittedMs;
     const prefillEndMs = context.chunkEndsMs.at(-1) ?? context.prefillStartMs;
-    const { firstPostMs, lastSlicePostMs, settledMs } = context;
+    const { firstPostMs, lastSlicePostMs, lastByteMs } = context;
     return {
       ...head,
       outcome: 'completed',
@@ -113,13 +113,13 @@ export class RequestMeasurement {
       queueMs: mark(context.prefillStartMs),
       prefillMs: prefillEndMs - context.prefillStartMs,
       // A slice that moves nothing is posted nowhere: its wire time is zero.
-      transferMs: firstPostMs === null ? 0 : settledMs - firstPostMs,
+      transferMs: firstPostMs === null || lastByteMs === null ? 0 : lastByteMs - firstPostMs,
       exposedTailMs: this.#firstTokenMs - prefillEndMs,
-      lastSliceMs: lastSlicePostMs === null ? 0 : settledMs - lastSlicePostMs,
+      lastSliceMs: lastSlicePostMs === null || lastByteMs === null ? 0 : lastByteMs - lastSlicePostMs,
       chunkEndMarks: context.chunkEndsMs.map(mark),
       firstPostMark: firstPostMs === null ? null : mark(firstPostMs),
       lastSlicePostMark: lastSlicePostMs === null ? null : mark(lastSlicePostMs),
-      settledMark: mark(settledMs),
+      lastByteMark: lastByteMs === null ? null : mark(lastByteMs),
     };
   }
 }

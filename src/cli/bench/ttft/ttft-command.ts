@@ -15,7 +15,7 @@ import { runGroup } from './group-runner.js';
 import { InterruptedError } from './interrupted-error.js';
 import { slotCountFor } from './pool-size.js';
 import { checkLines, headlines, ttftTable } from './report-text.js';
-import { ratios, type RowFacts, SampleTable } from './rows.js';
+import { type RowFacts, ratios, SampleTable } from './rows.js';
 import { asUsageError } from './start-failure.js';
 import { TtftCluster } from './ttft-cluster.js';
 import { checkTtftOptions, TTFT_OPTIONS, type TtftOptions, withQuickDefaults } from './ttft-options.js';
@@ -91,11 +91,17 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     await warmUp(cluster, options, plan);
     for (const group of groups) {
       progress.show(group.label);
-      await runGroup(cluster, group, concurrency, () => clock.now(), (planned, sample) => {
-        const promptTokens = options.trace === null ? planned.prompt.tokenCount : null;
-        samples.add({ variant: planned.variant, promptTokens, prefixHit: planned.prefixHit }, sample);
-        progress.advance(group.label);
-      });
+      await runGroup(
+        cluster,
+        group,
+        concurrency,
+        () => clock.now(),
+        (planned, sample) => {
+          const promptTokens = options.trace === null ? planned.prompt.tokenCount : null;
+          samples.add({ variant: planned.variant, promptTokens, prefixHit: planned.prefixHit }, sample);
+          progress.advance(group.label);
+        },
+      );
     }
   } catch (error) {
     failure = error;
@@ -104,7 +110,8 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     await cluster.stop(interrupted ? INTERRUPT_STOP_DEADLINE_MS : STOP_DEADLINE_MS);
     for (const signal of signals) process.off(signal, interrupt);
   }
-  if (failure !== null && !(failure instanceof InterruptedError) && samples.size === 0) throw asUsageError(failure, options);
+  if (failure !== null && !(failure instanceof InterruptedError) && samples.size === 0)
+    throw asUsageError(failure, options);
 
   const facts: RowFacts = { model: options.model, chunkTokens: options.chunk, concurrency, agent: options.agent, path };
   const rows = samples.rows(facts);

@@ -51,9 +51,9 @@ export const TTFT_OPTIONS = {
   poolTokens: value('SIZE', 'tokens each server has pages for; default: what the run needs', read.size),
   poolLayout: value(
     'NAME',
-    'where the layers of a page lie: one pool per layer, or all layers in one slot',
-    read.choice('pool layout', ['layer-first', 'block-first']),
-    'layer-first',
+    'where the layers of a page lie: one pool per layer (per-layer), or one slot for all layers (per-block)',
+    read.choice('pool layout', ['per-layer', 'per-block']),
+    'per-layer',
   ),
   listenPort: value(
     'PORT',

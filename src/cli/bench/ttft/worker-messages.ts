@@ -10,7 +10,7 @@ export interface WorkerSettings {
   readonly tokensPerBlock: number;
   readonly chunkTokens: number;
   readonly slotCount: number;
-  readonly poolLayout: 'layer-first' | 'block-first';
+  readonly poolLayout: 'per-layer' | 'per-block';
   readonly tflops: number;
   readonly concurrency: number;
   /** 0 = a free port. */
@@ -45,7 +45,7 @@ export interface ContextReport {
   readonly chunkEndsMs: readonly number[];
   readonly firstPostMs: number | null;
   readonly lastSlicePostMs: number | null;
-  readonly settledMs: number;
+  readonly lastByteMs: number | null;
   readonly slices: number;
   readonly bytesPlanned: number;
   readonly bytesSent: number;

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "engine/submission.h"
+#include "transport/transport.h"
+
+namespace kvt {
+
+struct CloseReport {
+  bool drained = true;          // false: memory stays mapped and registered, on purpose
+  std::size_t outstanding = 0;  // submissions and memory uses that had not ended at the deadline
+};
+
+// Replies run on the progress thread, each exactly once.
+using RegionReply = std::function<void(const Status&, const Region&)>;
+using MetadataReply = std::function<void(const Status&, std::vector<std::byte>)>;
+using PeerReply = std::function<void(const Status&, const std::vector<Region>&)>;
+using DoneReply = std::function<void()>;
+using CloseReply = std::function<void(const CloseReport&)>;
+
+struct AllocateRegion {
+  std::size_t size = 0;
+  RegionReply reply;
+};
+struct GetMetadata {
+  MetadataReply reply;
+};
+struct AddPeer {
+  PeerId peer = 0;
+  std::vector<std::byte> metadata;
+  PeerReply reply;
+};
+struct RemovePeer {
+  PeerId peer = 0;
+  DoneReply reply;
+};
+struct CancelSubmission {
+  SubmissionId submission = 0;
+};
+struct EventsChanged {};
+struct CloseAgent {
+  TimePoint deadline;
+  CloseReply reply;
+};
+
+using Command = std::variant<AllocateRegion, GetMetadata, AddPeer, RemovePeer, Submission, CancelSubmission,
+                             EventsChanged, CloseAgent>;
+
+}  // namespace kvt

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+namespace kvt {
+
+enum class EventState : std::uint8_t { kPending, kReached, kFailed };
+
+// Role: what a submission waits for. The progress thread asks for its state; nobody ever blocks on it.
+class ReadyEvent {
+ public:
+  virtual ~ReadyEvent() = default;
+  ReadyEvent() = default;
+  ReadyEvent(const ReadyEvent&) = delete;
+  ReadyEvent& operator=(const ReadyEvent&) = delete;
+
+  // Final once it is not kPending. Any thread.
+  virtual EventState state() const = 0;
+  // Why it failed. Only after state() said kFailed.
+  virtual const std::string& failure() const = 0;
+};
+
+// An event that a thread of this process settles, once; later calls change nothing.
+// Threading: one thread settles, any thread asks. Whoever settles it then calls AgentEngine::events_changed.
+class HostEvent final : public ReadyEvent {
+ public:
+  void signal() { settle(EventState::kReached); }
+  void fail(std::string message) {
+    if (state() != EventState::kPending) return;
+    failure_ = std::move(message);  // published by the store below
+    settle(EventState::kFailed);
+  }
+
+  EventState state() const override { return state_.load(std::memory_order_acquire); }
+  const std::string& failure() const override { return failure_; }
+
+ private:
+  void settle(EventState to) {
+    if (state() == EventState::kPending) state_.store(to, std::memory_order_release);
+  }
+
+  std::atomic<EventState> state_{EventState::kPending};
+  std::string failure_;
+};
+
+}  // namespace kvt

@@ -1,0 +1,43 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "core/flow_scheduler.h"
+#include "core/plan_cursor.h"
+#include "core/status.h"
+#include "engine/ready_event.h"
+#include "transport/transport.h"
+
+namespace kvt {
+
+using SubmissionId = std::uint64_t;
+
+// One slice to one receiver. Slots were checked against their tables.
+struct Submission {
+  SubmissionId id = 0;
+  PeerId peer = 0;
+  FlowId flow = 0;
+  std::vector<PlanGroup> groups;
+  std::shared_ptr<const ReadyEvent> after;  // null: may start now
+};
+
+enum class NoticeKind : std::uint8_t { kCompletion = 0, kDrained = 1 };
+enum class Outcome : std::uint8_t { kTransferred = 0, kFailed = 1, kCancelled = 2 };
+
+// What the engine reports of a submission: exactly one completion and, after one that was not drained, one kDrained.
+struct Notice {
+  NoticeKind kind = NoticeKind::kCompletion;
+  SubmissionId submission = 0;
+  // The rest belongs to completions.
+  Outcome outcome = Outcome::kTransferred;
+  std::uint64_t bytes = 0;  // known to have arrived
+  bool drained = true;      // nothing of it can touch memory any more
+  std::optional<TimePoint> posted_at;
+  TimePoint finished_at{};
+  Status error;
+};
+
+}  // namespace kvt

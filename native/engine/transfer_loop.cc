@@ -1,0 +1,260 @@
+#include "engine/transfer_loop.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace kvt {
+
+void TransferLoop::submit(Submission submission) {
+  const SubmissionId id = submission.id;
+  const FlowId flow = submission.flow;
+  Transfer transfer{.peer = submission.peer,
+                    .flow = flow,
+                    .cursor = PlanCursor(std::move(submission.groups)),
+                    .after = std::move(submission.after),
+                    .error = {},
+                    .posted_at = {}};
+  const auto [entry, is_new] = transfers_.emplace(id, std::move(transfer));
+  if (!is_new) return;  // the addon refuses ids that are in use
+  scheduler_.push(flow, id);
+}
+
+void TransferLoop::cancel(SubmissionId submission) {
+  const auto entry = transfers_.find(submission);
+  if (entry == transfers_.end()) return;
+  stop(submission, &entry->second, Outcome::kCancelled, Status(StatusCode::kCancelled, "the transfer was cancelled"));
+}
+
+void TransferLoop::events_changed() {
+  std::erase_if(waiting_, [this](const Waiting& waiting) {
+    if (waiting.event->state() == EventState::kPending) return false;
+    scheduler_.wake(waiting.flow);
+    return true;
+  });
+}
+
+void TransferLoop::remove_peer(PeerId peer) {
+  const auto entry = peers_.find(peer);
+  if (entry == peers_.end()) return;
+  entry->second.is_leaving = true;
+  std::vector<SubmissionId> theirs;
+  for (const auto& [id, transfer] : transfers_) {
+    if (transfer.peer == peer) theirs.push_back(id);
+  }
+  std::sort(theirs.begin(), theirs.end());
+  for (const SubmissionId id : theirs) {
+    stop(id, &transfers_.at(id), Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
+  }
+  forget_peer_if_ended(peer);
+}
+
+void TransferLoop::forget_peer_if_ended(PeerId peer) {
+  const auto entry = peers_.find(peer);
+  if (entry == peers_.end() || !entry->second.is_leaving || entry->second.in_flight > 0) return;
+  peers_.erase(entry);
+  transport_->remove_peer(peer);
+}
+
+bool TransferLoop::step() {
+  poll_batches();
+  collect_drained();
+  return post_next();
+}
+
+void TransferLoop::poll_batches() {
+  if (batches_.empty()) return;
+  scratch_.clear();
+  for (const auto& [id, batch] : batches_) scratch_.push_back(id);
+  // In the order they were posted: completions of one flow then come in order where the transport allows it.
+  std::sort(scratch_.begin(), scratch_.end());
+  for (const BatchId id : scratch_) {
+    BatchResult result = transport_->poll(id);
+    if (result.state == BatchState::kInFlight) continue;
+    const Batch batch = batches_.at(id);
+    batches_.erase(id);
+    Peer& peer = peers_.at(batch.peer);
+    --peer.in_flight;
+    for (const FlowId flow : peer.parked) scheduler_.wake(flow);
+    peer.parked.clear();
+    --transfers_.at(batch.submission).in_flight;
+    end_batch(id, batch, std::move(result));
+    forget_peer_if_ended(batch.peer);
+  }
+}
+
+void TransferLoop::collect_drained() {
+  if (quarantined_.empty()) return;
+  scratch_.clear();
+  transport_->take_drained(&scratch_);
+  for (const BatchId id : scratch_) {
+    const auto entry = quarantined_.find(id);
+    if (entry == quarantined_.end()) continue;
+    const SubmissionId submission = entry->second;
+    quarantined_.erase(entry);
+    Transfer& transfer = transfers_.at(submission);
+    --transfer.undrained;
+    if (transfer.phase != Phase::kQuarantined || transfer.undrained > 0) continue;
+    notices_.push_back({.kind = NoticeKind::kDrained, .submission = submission, .posted_at = {}, .error = {}});
+    transfers_.erase(submission);
+  }
+}
+
+bool TransferLoop::post_next() {
+  while (const std::optional<ItemId> head = scheduler_.head()) {
+    Transfer& transfer = transfers_.at(*head);
+    if (!is_postable(*head, &transfer)) continue;
+    post(*head, &transfer);
+    return scheduler_.head().has_value();
+  }
+  return false;
+}
+
+bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
+  if (transfer->after != nullptr) {
+    switch (transfer->after->state()) {
+      case EventState::kPending:
+        waiting_.push_back({transfer->flow, transfer->after});
+        scheduler_.park();
+        return false;
+      case EventState::kFailed:
+        stop(id, transfer, Outcome::kFailed,
+             Status(StatusCode::kTransport, "the work before the transfer failed: " + transfer->after->failure()));
+        return false;
+      case EventState::kReached:
+        transfer->after.reset();
+        break;
+    }
+  }
+  const auto peer = peers_.find(transfer->peer);
+  if (peer == peers_.end() || peer->second.is_leaving) {
+    stop(id, transfer, Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
+    return false;
+  }
+  if (peer->second.in_flight >= limits_.max_in_flight) {
+    peer->second.parked.push_back(transfer->flow);
+    scheduler_.park();
+    return false;
+  }
+  return true;
+}
+
+void TransferLoop::post(SubmissionId id, Transfer* transfer) {
+  runs_.clear();
+  const std::size_t bytes = transfer->cursor.take(limits_.max_runs, limits_.max_bytes, &runs_);
+  if (transfer->cursor.is_done()) {
+    transfer->phase = Phase::kEnding;
+    scheduler_.finish_head();
+  } else {
+    transfer->phase = Phase::kPosting;
+    scheduler_.end_turn();
+  }
+  if (bytes == 0) {
+    settle_if_ended(id, transfer);
+    return;
+  }
+  const BatchId batch_id = ++last_batch_;
+  if (!transfer->posted_at) transfer->posted_at = std::chrono::steady_clock::now();
+  BatchResult result = transport_->post(batch_id, transfer->peer, runs_);
+  const Batch batch{id, transfer->peer, bytes};
+  if (result.state == BatchState::kInFlight) {
+    ++transfer->in_flight;
+    ++peers_.at(transfer->peer).in_flight;
+    batches_.emplace(batch_id, batch);
+  } else {
+    end_batch(batch_id, batch, std::move(result));
+  }
+}
+
+void TransferLoop::end_batch(BatchId id, const Batch& batch, BatchResult result) {
+  Transfer& transfer = transfers_.at(batch.submission);
+  if (result.state == BatchState::kDone) {
+    transfer.bytes += batch.bytes;
+    settle_if_ended(batch.submission, &transfer);
+    return;
+  }
+  if (result.may_still_land) {
+    quarantined_.emplace(id, batch.submission);
+    ++transfer.undrained;
+  }
+  // The first failure is the one that explains the rest.
+  if (transfer.outcome != Outcome::kFailed) {
+    transfer.outcome = Outcome::kFailed;
+    transfer.error = std::move(result.error);
+  }
+  if (transfer.phase == Phase::kPosting) {
+    scheduler_.remove(transfer.flow, batch.submission);
+    transfer.phase = Phase::kEnding;
+  }
+  settle_if_ended(batch.submission, &transfer);
+}
+
+void TransferLoop::stop(SubmissionId id, Transfer* transfer, Outcome outcome, Status error) {
+  // Once everything is posted there is nothing left to stop; how the batches end decides.
+  if (transfer->phase != Phase::kQueued && transfer->phase != Phase::kPosting) return;
+  scheduler_.remove(transfer->flow, id);
+  transfer->phase = Phase::kEnding;
+  transfer->outcome = outcome;
+  transfer->error = std::move(error);
+  settle_if_ended(id, transfer);
+}
+
+void TransferLoop::settle_if_ended(SubmissionId id, Transfer* transfer) {
+  if (transfer->phase != Phase::kEnding || transfer->in_flight > 0) return;
+  const bool drained = transfer->undrained == 0;
+  notices_.push_back({.kind = NoticeKind::kCompletion,
+                      .submission = id,
+                      .outcome = transfer->outcome,
+                      .bytes = transfer->bytes,
+                      .drained = drained,
+                      .posted_at = transfer->posted_at,
+                      .finished_at = std::chrono::steady_clock::now(),
+                      .error = std::move(transfer->error)});
+  if (drained) {
+    transfers_.erase(id);
+  } else {
+    transfer->phase = Phase::kQuarantined;
+  }
+}
+
+void TransferLoop::cancel_unposted(const Status& reason) {
+  std::vector<SubmissionId> all;
+  for (const auto& [id, transfer] : transfers_) all.push_back(id);
+  std::sort(all.begin(), all.end());
+  for (const SubmissionId id : all) stop(id, &transfers_.at(id), Outcome::kCancelled, reason);
+}
+
+void TransferLoop::abandon_all(bool drained, const Status& reason) {
+  std::vector<SubmissionId> all;
+  for (const auto& [id, transfer] : transfers_) all.push_back(id);
+  std::sort(all.begin(), all.end());
+  for (const SubmissionId id : all) {
+    Transfer& transfer = transfers_.at(id);
+    if (transfer.phase == Phase::kQuarantined) {
+      if (!drained) continue;
+      notices_.push_back({.kind = NoticeKind::kDrained, .submission = id, .posted_at = {}, .error = {}});
+      continue;
+    }
+    if (transfer.outcome == Outcome::kTransferred) {
+      transfer.outcome = Outcome::kFailed;
+      transfer.error = reason;
+    }
+    notices_.push_back({.kind = NoticeKind::kCompletion,
+                        .submission = id,
+                        .outcome = transfer.outcome,
+                        .bytes = transfer.bytes,
+                        .drained = drained,
+                        .posted_at = transfer.posted_at,
+                        .finished_at = std::chrono::steady_clock::now(),
+                        .error = std::move(transfer.error)});
+  }
+  transfers_.clear();
+  batches_.clear();
+  quarantined_.clear();
+  peers_.clear();
+  waiting_.clear();
+  scheduler_ = {};
+}
+
+std::vector<Notice> TransferLoop::take_notices() { return std::exchange(notices_, {}); }
+
+}  // namespace kvt

@@ -1,0 +1,112 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "core/flow_scheduler.h"
+#include "engine/submission.h"
+#include "transport/transport.h"
+
+namespace kvt {
+
+// Role: takes submissions through the transport: waits for their events, cuts them into batches, lets flows take turns, and
+//   settles each submission exactly once.
+// Threading: the progress thread; holds no lock and no thread of its own, so tests drive it step by step.
+// Ownership: borrows the transport.
+// Ordering: batches of one flow are posted in order; completions may come in another order.
+class TransferLoop {
+ public:
+  explicit TransferLoop(Transport* transport) : transport_(transport), limits_(transport->limits()) {}
+
+  // The peer can be posted to from now on.
+  void add_peer(PeerId peer) { peers_.try_emplace(peer); }
+  // Fails what is not posted yet; the transport forgets the peer when the last batch to it has ended.
+  void remove_peer(PeerId peer);
+
+  void submit(Submission submission);
+  void cancel(SubmissionId submission);
+  // Some event was settled: whoever waits asks again.
+  void events_changed();
+
+  // Polls what is in flight and posts at most one batch. True: more could be posted at once.
+  bool step();
+
+  // Everything not posted yet is cancelled with `reason`.
+  void cancel_unposted(const Status& reason);
+  // Settles what is still open, after the transport closed.
+  void abandon_all(bool drained, const Status& reason);
+
+  bool has_in_flight() const { return !batches_.empty(); }
+  // Submissions with batches in flight or in quarantine.
+  std::size_t unfinished() const { return transfers_.size(); }
+  // Moves out what happened since the last call.
+  std::vector<Notice> take_notices();
+
+ private:
+  // kQueued -> kPosting -> kEnding -> (settled) -> kQuarantined; each step but the first may be skipped.
+  enum class Phase : std::uint8_t {
+    kQueued,       // in the scheduler, nothing posted
+    kPosting,      // in the scheduler, some posted
+    kEnding,       // out of the scheduler, batches in flight
+    kQuarantined,  // settled as not drained, some batch may still land
+  };
+  struct Transfer {
+    PeerId peer = 0;
+    FlowId flow = 0;
+    PlanCursor cursor;
+    std::shared_ptr<const ReadyEvent> after;
+    Phase phase = Phase::kQueued;
+    Outcome outcome = Outcome::kTransferred;
+    Status error;
+    std::uint64_t bytes = 0;
+    std::size_t in_flight = 0;
+    std::size_t undrained = 0;
+    std::optional<TimePoint> posted_at;
+  };
+  struct Batch {
+    SubmissionId submission = 0;
+    PeerId peer = 0;
+    std::size_t bytes = 0;
+  };
+  struct Peer {
+    std::size_t in_flight = 0;
+    bool is_leaving = false;
+    std::vector<FlowId> parked;  // flows whose head waits for room towards this peer
+  };
+  struct Waiting {
+    FlowId flow = 0;
+    std::shared_ptr<const ReadyEvent> event;
+  };
+
+  void poll_batches();
+  void collect_drained();
+  bool post_next();
+  // Whether the head may be posted; parks or settles it otherwise.
+  bool is_postable(SubmissionId id, Transfer* transfer);
+  void post(SubmissionId id, Transfer* transfer);
+  void end_batch(BatchId id, const Batch& batch, BatchResult result);
+  // Nothing more of it is posted; it settles when its batches have ended.
+  void stop(SubmissionId id, Transfer* transfer, Outcome outcome, Status error);
+  void settle_if_ended(SubmissionId id, Transfer* transfer);
+  void forget_peer_if_ended(PeerId peer);
+
+  Transport* transport_;
+  BatchLimits limits_;
+  FlowScheduler scheduler_;
+  std::unordered_map<SubmissionId, Transfer> transfers_;
+  std::unordered_map<BatchId, Batch> batches_;             // in flight
+  std::unordered_map<BatchId, SubmissionId> quarantined_;  // failed, may still land
+  std::unordered_map<PeerId, Peer> peers_;
+  std::vector<Waiting> waiting_;
+  std::vector<Notice> notices_;
+  BatchId last_batch_ = 0;
+  // Kept between steps for their capacity.
+  std::vector<Run> runs_;
+  std::vector<BatchId> scratch_;
+};
+
+}  // namespace kvt

@@ -1,0 +1,43 @@
+import type { KvTransceiverError } from '../errors.js';
+import type { RequestOutcome } from '../executor/executor-events.js';
+import type { DisaggregatedParams, TransferPolicy } from '../executor/request.js';
+
+export interface ServerRequest {
+  readonly promptTokens: Uint32Array;
+  /** Tokens to generate, the context server's first one included. */
+  readonly maxTokens: number;
+  readonly params: DisaggregatedParams;
+  /** Null: the server's own default. */
+  readonly transferPolicy: TransferPolicy | null;
+}
+
+export interface ServerResult {
+  readonly outcome: RequestOutcome;
+  readonly outputTokens: readonly number[];
+  /** Null exactly unless failed. */
+  readonly error: KvTransceiverError | null;
+}
+
+export interface ServerEvents {
+  /** Context first: comes at most once, before the call is done. */
+  onContextAnswer?(params: DisaggregatedParams): void;
+  /** Tokens for the user, the first one (index 0) included. */
+  onToken?(token: number, index: number): void;
+}
+
+/** One request on one server. */
+export interface ServerCall {
+  /** Resolves once; never rejects. */
+  readonly done: Promise<ServerResult>;
+  /** Idempotent; a no-op once done. */
+  cancel(): void;
+}
+
+/** One context or generation server as a coordinator sees it, in this process or behind a connection. */
+export interface DisaggServer {
+  readonly name: string;
+  /** Control endpoint where generation servers ask for pages; null on a server that never writes any. */
+  readonly infoEndpoint: string | null;
+  /** @throws KvTransceiverError when the server refuses the request at once; it then has no call */
+  submit(request: ServerRequest, events: ServerEvents): ServerCall;
+}

@@ -1,0 +1,34 @@
+import { type ChildProcess, spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+import { withDeadline } from './deadline.js';
+
+export interface Child {
+  readonly process: ChildProcess;
+  /** Its first line of output. */
+  readonly firstLine: string;
+  /** Exit code or signal name. */
+  readonly exited: Promise<number | string>;
+  kill(signal: NodeJS.Signals): void;
+}
+
+/** Starts `node ARGS` and waits for its first line. Fails with its stderr when it ends before. */
+export async function startChild(args: readonly string[]): Promise<Child> {
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+  let stderr = '';
+  child.stderr.on('data', (chunk: Buffer) => {
+    stderr += chunk.toString();
+  });
+  const exited = new Promise<number | string>((resolve) => {
+    child.on('exit', (code, signal) => resolve(code ?? signal ?? 'unknown'));
+  });
+  const lines = createInterface({ input: child.stdout });
+  const firstLine = await withDeadline(
+    new Promise<string>((resolve, reject) => {
+      lines.once('line', resolve);
+      void exited.then((how) => reject(new Error(`child ended with ${how}: ${stderr}`)));
+    }),
+    15_000,
+    () => `child said nothing; stderr: ${stderr}`,
+  );
+  return { process: child, firstLine, exited, kill: (signal) => child.kill(signal) };
+}

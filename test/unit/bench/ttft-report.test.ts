@@ -1,0 +1,243 @@
+import { describe, expect, it } from 'vitest';
+import type { TtftSample, TtftVariant } from '../../../src/cli/bench/output-contract.js';
+import { byteChecks, failedChecks, figureChecks } from '../../../src/cli/bench/ttft/checks.js';
+import { checkLines, headlines, ttftTable } from '../../../src/cli/bench/ttft/report-text.js';
+import { RequestMeasurement } from '../../../src/cli/bench/ttft/request-measurement.js';
+import { ratios, SampleTable } from '../../../src/cli/bench/ttft/rows.js';
+import type { PlannedRequest } from '../../../src/cli/bench/ttft/workload.js';
+
+const FACTS = { model: 'llama-3.1-8b', chunkTokens: 2048, concurrency: 1, agent: 'host', path: 'host' } as const;
+
+function sample(over: Partial<TtftSample>): TtftSample {
+  return {
+    request: 0,
+    seed: '1',
+    promptTokens: 8192,
+    contextCachedTokens: 0,
+    generationCachedTokens: 0,
+    outcome: 'completed',
+    error: null,
+    slices: 4,
+    ttftMs: 100,
+    queueMs: 1,
+    prefillMs: 80,
+    transferMs: 40,
+    exposedTailMs: 12,
+    lastSliceMs: 10,
+    bytesPlanned: 1000,
+    bytesSent: 1000,
+    bytesVerified: 1000,
+    wrongBytes: 0,
+    firstWrong: null,
+    chunkEndMarks: [],
+    firstPostMark: null,
+    lastSlicePostMark: null,
+    lastByteMark: null,
+    ...over,
+  };
+}
+
+function tableOf(samples: readonly (readonly [TtftVariant, Partial<TtftSample>])[]): ReturnType<SampleTable['rows']> {
+  const table = new SampleTable();
+  for (const [variant, over] of samples) table.add({ variant, promptTokens: 8192, prefixHit: 0 }, sample(over));
+  return table.rows(FACTS);
+}
+
+const GOOD = tableOf([
+  ['monolithic', { ttftMs: 120, exposedTailMs: 41, transferMs: 40, slices: 1 }],
+  ['pipelined', { ttftMs: 92, exposedTailMs: 11 }],
+  ['ideal', { ttftMs: 90, exposedTailMs: 10, bytesPlanned: 250, bytesSent: 250, bytesVerified: 250 }],
+]);
+
+describe('rows', () => {
+  it('keep the contract of the JSON', () => {
+    expect(Object.keys(GOOD[0] ?? {})).toEqual([
+      'variant',
+      'model',
+      'promptTokens',
+      'chunkTokens',
+      'prefixHit',
+      'concurrency',
+      'agent',
+      'path',
+      'requests',
+      'failed',
+      'slices',
+      'ttftMs',
+      'prefillMs',
+      'transferMs',
+      'exposedTailMs',
+      'lastSliceMs',
+      'hiddenShare',
+      'bytesPlanned',
+      'bytesSent',
+      'bytesVerified',
+      'wrongBytes',
+      'samples',
+    ]);
+    expect(GOOD[1]).toMatchObject({
+      variant: 'pipelined',
+      requests: 1,
+      failed: 0,
+      slices: 4,
+      hiddenShare: 1 - 11 / 40,
+    });
+    expect(ratios(GOOD)).toEqual({
+      pipelinedOverMonolithic: { 8192: 92 / 120 },
+      pipelinedOverIdeal: { 8192: 92 / 90 },
+    });
+  });
+
+  it('count a failed request and leave it out of the times', () => {
+    const rows = tableOf([
+      ['pipelined', { ttftMs: 5 }],
+      ['pipelined', { outcome: 'failed', ttftMs: 0, bytesSent: 3, bytesVerified: 0 }],
+    ]);
+    expect(rows[0]).toMatchObject({ requests: 2, failed: 1, ttftMs: { min: 5, max: 5 }, hiddenShare: null });
+    expect(failedChecks(byteChecks(rows)).map((check) => check.name)).toEqual([
+      'failedRequests',
+      'bytesSent',
+      'bytesVerified',
+    ]);
+  });
+
+  it('keep variants of one prompt together although they were measured in turns', () => {
+    const table = new SampleTable();
+    for (const promptTokens of [1024, 2048]) {
+      for (const variant of ['monolithic', 'pipelined'] as const)
+        table.add({ variant, promptTokens, prefixHit: 0.5 }, sample({}));
+    }
+    expect(table.rows(FACTS).map((row) => `${row.promptTokens} ${row.variant}`)).toEqual([
+      '1024 monolithic',
+      '1024 pipelined',
+      '2048 monolithic',
+      '2048 pipelined',
+    ]);
+    expect(ratios(table.rows(FACTS))['pipelinedOverMonolithic']).toEqual({ '1024@0.5': 1, '2048@0.5': 1 });
+  });
+});
+
+describe('checks', () => {
+  it('hold for a good run', () => {
+    expect(failedChecks(byteChecks(GOOD))).toEqual([]);
+    expect(figureChecks(GOOD, true).map(({ name, met }) => [name, met])).toEqual([
+      ['exposedTailOverLastSlice', true],
+      ['hiddenShare', true],
+      ['savingOverIdealSaving', true],
+    ]);
+  });
+
+  it.each([
+    [{ wrongBytes: 1 }, ['wrongBytes']],
+    [{ bytesSent: 999 }, ['bytesSent', 'requestsWithByteCountMismatch']],
+    [{ bytesVerified: 1001 }, ['bytesVerified', 'requestsWithByteCountMismatch']],
+  ])('fail the run for %j', (over, names) => {
+    const rows = tableOf([['pipelined', over]]);
+    expect(failedChecks(byteChecks(rows)).map((check) => check.name)).toEqual(names);
+  });
+
+  it('see a mismatch that cancels out over two requests', () => {
+    const rows = tableOf([
+      ['pipelined', { bytesSent: 999 }],
+      ['pipelined', { bytesSent: 1001 }],
+    ]);
+    expect(failedChecks(byteChecks(rows)).map((check) => [check.name, check.value])).toEqual([
+      ['requestsWithByteCountMismatch', 2],
+    ]);
+  });
+
+  it('judge figures only on request', () => {
+    const slow = tableOf([
+      ['monolithic', { ttftMs: 120, transferMs: 40 }],
+      ['pipelined', { ttftMs: 119, exposedTailMs: 39 }],
+      ['ideal', { ttftMs: 90 }],
+    ]);
+    expect(figureChecks(slow, true).every((check) => !check.met)).toBe(true);
+    expect(failedChecks(figureChecks(slow, false))).toEqual([]);
+    expect(failedChecks(figureChecks(slow, true))).toHaveLength(3);
+  });
+});
+
+it('prints one row per variant, the saving, and one line for all bytes', () => {
+  const table = ttftTable(GOOD).split('\n');
+  expect(table).toHaveLength(2 + 3);
+  expect(table[3]?.replaceAll(/ +/g, ' ')).toBe('pipelined 8192 92.0 92.0 80.0 40.0 11.0 10.0 72.5 % 1000 B 0');
+  expect(headlines(GOOD)).toEqual([
+    '8192 tokens: TTFT 92.0 ms pipelined, 120 ms monolithic (x 0.77, 28.0 ms saved, 93 % of what the ideal saves)',
+  ]);
+  expect(checkLines([...byteChecks(GOOD), ...figureChecks(GOOD, false)])).toEqual([
+    'met      every byte planned was sent, arrived and is right',
+    'met      exposedTailOverLastSlice 8192: 1.100 <= 1.300',
+    'met      hiddenShare 8192: 0.725 >= 0.700',
+    'met      savingOverIdealSaving 8192: 0.933 >= 0.800',
+  ]);
+});
+
+describe('one request', () => {
+  const planned: PlannedRequest = {
+    variant: 'pipelined',
+    request: 3,
+    seed: 9n,
+    prompt: { kind: 'random', seed: 9n, tokenCount: 64 },
+    prefixHit: 0,
+    contextWarmTokens: 0,
+    generationWarmTokens: 0,
+    arrivalMs: null,
+  };
+  const context = {
+    cachedTokens: 0,
+    prefillStartMs: 1010,
+    chunkEndsMs: [1050, 1090],
+    firstPostMs: 1051,
+    lastSlicePostMs: 1091,
+    lastByteMs: 1099,
+    slices: 2,
+    bytesPlanned: 10,
+    bytesSent: 10,
+  };
+  const generation = { cachedTokens: 0, bytesVerified: 10, wrongBytes: 0, firstWrong: null };
+
+  it('is complete when both sides reported, and its times start at the submission', async () => {
+    const measurement = new RequestMeasurement(planned, 1000);
+    measurement.accept('generation', { kind: 'firstToken', key: 1, atMs: 1101 });
+    measurement.accept('generation', { kind: 'generationDone', key: 1, report: generation });
+    measurement.accept('context', { kind: 'contextDone', key: 1, report: context });
+    await measurement.complete;
+    expect(measurement.sample('lost')).toMatchObject({
+      outcome: 'completed',
+      ttftMs: 101,
+      queueMs: 10,
+      prefillMs: 80,
+      transferMs: 48,
+      exposedTailMs: 11,
+      lastSliceMs: 8,
+      chunkEndMarks: [50, 90],
+      lastByteMark: 99,
+    });
+  });
+
+  it('carries what each side said about a failure', async () => {
+    const measurement = new RequestMeasurement(planned, 1000);
+    const lost = measurement.failureOfOtherThan('context');
+    measurement.accept('context', { kind: 'contextDone', key: 1, report: context });
+    measurement.accept('generation', {
+      kind: 'requestFailed',
+      key: 1,
+      error: { name: 'PeerLostError', code: 'ERR_KVT_PEER_LOST', message: 'gone' },
+    });
+    await lost;
+    await measurement.complete;
+    expect(measurement.sample('lost')).toMatchObject({
+      outcome: 'failed',
+      error: 'generation: PeerLostError: gone',
+      bytesSent: 10,
+    });
+  });
+
+  it('is lost when a side never says anything', () => {
+    expect(new RequestMeasurement(planned, 1000).sample('no outcome within 1 s')).toMatchObject({
+      outcome: 'failed',
+      error: 'no outcome within 1 s',
+    });
+  });
+});

@@ -1,0 +1,173 @@
+import { describe, expect, it } from 'vitest';
+import { ProtocolError, ResourceError, StateError } from '../../../src/errors.js';
+import { AUX_MAX_TOKENS, AUX_SLOT_BYTES, AuxBuffer } from '../../../src/session/aux-buffer.js';
+import { BoundedMap } from '../../../src/session/bounded-map.js';
+import { clipText } from '../../../src/session/clip-text.js';
+import { Repeater } from '../../../src/session/repeater.js';
+import { RequestClocks } from '../../../src/session/request-clocks.js';
+import { TransferLedger } from '../../../src/session/transfer-ledger.js';
+import { FakeClock } from '../../sim-lite/fake-clock.js';
+import { SimFabric } from '../../sim-lite/sim-agent.js';
+import { TableCache } from '../../sim-lite/table-cache.js';
+
+describe('TransferLedger', () => {
+  it('pins once and unpins once, whatever is asked twice', () => {
+    const cache = new TableCache([], 4);
+    const ledger = new TransferLedger(cache);
+    ledger.acquire(1);
+    ledger.acquire(1);
+    ledger.acquire(2);
+    expect(ledger.heldCount).toBe(2);
+    ledger.complete(1);
+    expect(() => ledger.complete(1)).toThrow(StateError);
+    ledger.settle(1);
+    expect(() => ledger.settle(1)).toThrow(StateError);
+    expect(() => ledger.complete(3)).toThrow(/not there/);
+    expect(ledger.holds(1)).toBe(false);
+    expect(ledger.holds(2)).toBe(true);
+    ledger.settle(2);
+    expect(cache.history).toEqual(['pin 1', 'pin 2', 'unpin 1', 'unpin 2']);
+  });
+});
+
+describe('Repeater', () => {
+  it('repeats after 250, 500, 1000, 2000, 2000 ms until it is stopped', () => {
+    const clock = new FakeClock(0);
+    const repeater = new Repeater(clock);
+    const sent: number[] = [];
+    repeater.start('a', () => void sent.push(clock.now()));
+    clock.advance(8000);
+    expect(sent).toEqual([0, 250, 750, 1750, 3750, 5750, 7750]);
+    expect(repeater.stop('a')).toBe(true);
+    expect(repeater.stop('a')).toBe(false);
+    clock.advance(8000);
+    expect(sent).toHaveLength(7);
+    expect(clock.pendingTimerCount).toBe(0);
+  });
+
+  it('may be stopped by what it sends', () => {
+    const clock = new FakeClock(0);
+    const repeater = new Repeater(clock);
+    let count = 0;
+    repeater.start('a', () => {
+      count += 1;
+      if (count === 2) repeater.stop('a');
+    });
+    clock.advance(10_000);
+    expect(count).toBe(2);
+    expect(repeater.runningCount).toBe(0);
+    expect(clock.pendingTimerCount).toBe(0);
+  });
+});
+
+describe('RequestClocks', () => {
+  const limits = { transferQueueTimeoutMs: 100, noProgressTimeoutMs: 30, kvTransferTimeoutMs: 60 };
+
+  it('queue: from creation until the peer arrived', () => {
+    const clock = new FakeClock(0);
+    const clocks = new RequestClocks(clock, limits);
+    clock.advance(99);
+    expect(clocks.expired()).toBeNull();
+    clock.advance(1);
+    expect(clocks.expired()).toEqual({ clock: 'queue', limitMs: 100 });
+    clocks.peerArrived();
+    clock.advance(1000);
+    expect(clocks.expired()).toBeNull();
+  });
+
+  it('progress: only while busy, restarted by each sign of it', () => {
+    const clock = new FakeClock(0);
+    const clocks = new RequestClocks(clock, { ...limits, kvTransferTimeoutMs: 10_000 });
+    clocks.peerArrived();
+    clocks.setBusy(true);
+    clock.advance(29);
+    clocks.progress();
+    clock.advance(29);
+    expect(clocks.expired()).toBeNull();
+    clock.advance(1);
+    expect(clocks.expired()).toEqual({ clock: 'progress', limitMs: 30 });
+    clocks.setBusy(false);
+    expect(clocks.expired()).toBeNull();
+    clocks.expectProgress();
+    clock.advance(30);
+    expect(clocks.expired()).toEqual({ clock: 'progress', limitMs: 30 });
+  });
+
+  it('transfer: busy times add up, pauses between slices do not count', () => {
+    const clock = new FakeClock(0);
+    const clocks = new RequestClocks(clock, { ...limits, noProgressTimeoutMs: 10_000 });
+    clocks.peerArrived();
+    for (let slice = 0; slice < 2; slice += 1) {
+      clocks.setBusy(true);
+      clock.advance(29);
+      clocks.setBusy(false);
+      clock.advance(500);
+    }
+    clocks.setBusy(true);
+    clock.advance(1);
+    expect(clocks.expired()).toBeNull();
+    clock.advance(1);
+    expect(clocks.expired()).toEqual({ clock: 'transfer', limitMs: 60 });
+  });
+});
+
+describe('AuxBuffer', () => {
+  async function buffer(slots: number): Promise<AuxBuffer> {
+    const agent = new SimFabric(new FakeClock()).createAgent('a');
+    const pool = await agent.allocatePool({ sizeBytes: slots * AUX_SLOT_BYTES });
+    return new AuxBuffer(agent, pool.base, slots);
+  }
+
+  it('gives back what was packed, and nothing of an earlier owner', async () => {
+    const aux = await buffer(1);
+    const slot = aux.allocate();
+    const content = { firstTokens: [1, -2], draftTokens: [3], promptLen: 77, cachedTokens: 32 };
+    aux.pack(slot, content);
+    expect(aux.unpack(slot)).toEqual(content);
+    aux.free(slot);
+    expect(() => aux.unpack(slot)).toThrow(StateError);
+    expect(aux.allocate()).toBe(slot);
+    expect(() => aux.unpack(slot)).toThrow(ProtocolError);
+  });
+
+  it('first in, first out; exhaustion and double free are typed', async () => {
+    const aux = await buffer(2);
+    expect([aux.allocate(), aux.allocate()]).toEqual([0, 1]);
+    expect(() => aux.allocate()).toThrow(ResourceError);
+    aux.free(1);
+    aux.free(0);
+    expect(() => aux.free(0)).toThrow(StateError);
+    expect([aux.allocate(), aux.allocate()]).toEqual([1, 0]);
+  });
+
+  it('refuses more tokens than a slot holds', async () => {
+    const aux = await buffer(1);
+    const slot = aux.allocate();
+    const tokens = Array.from({ length: AUX_MAX_TOKENS }, (_, i) => i);
+    aux.pack(slot, { firstTokens: tokens, draftTokens: [], promptLen: 1, cachedTokens: 0 });
+    expect(aux.unpack(slot).firstTokens).toEqual(tokens);
+    expect(() => aux.pack(slot, { firstTokens: tokens, draftTokens: [1], promptLen: 1, cachedTokens: 0 })).toThrow(
+      ResourceError,
+    );
+  });
+});
+
+describe('BoundedMap', () => {
+  it('forgets the oldest, and an entry set again is the youngest', () => {
+    const map = new BoundedMap<number, string>(2);
+    map.set(1, 'a');
+    map.set(2, 'b');
+    map.set(1, 'c');
+    map.set(3, 'd');
+    expect([map.get(1), map.get(2), map.get(3), map.size]).toEqual(['c', undefined, 'd', 2]);
+  });
+});
+
+describe('clipText', () => {
+  it('keeps what fits and cuts the rest at a character', () => {
+    expect(clipText('short')).toBe('short');
+    const clipped = clipText('ü'.repeat(3000));
+    expect(new TextEncoder().encode(clipped).length).toBeLessThanOrEqual(2048);
+    expect(clipped).toMatch(/^ü+…$/);
+  });
+});
