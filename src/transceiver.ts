@@ -105,7 +105,12 @@ export class KvCacheTransceiver implements CacheTransceiver {
     };
     const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
     const { pageTable } = rankInfo;
-    this.#sender = new Sender({ ...shared, agent, onReceivers: () => this.#signalActivity() });
+    this.#sender = new Sender({
+      ...shared,
+      agent,
+      isLive: (peer) => this.#peers.at(peer.endpoint) === peer,
+      onReceivers: () => this.#signalActivity(),
+    });
     this.#receiver = new Receiver({
       ...shared,
       pageTable,

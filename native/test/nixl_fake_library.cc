@@ -1,4 +1,5 @@
-// A libnixl_capi.so that does as a test says, for what a real one cannot be made to do on demand. Built in four forms:
+// A libnixl_capi.so that does as a test says, for what a real one cannot be made to do on demand. Linked with nixl_fake_rest.cc, which brings
+// the functions nobody calls, except for the last form:
 //   KVT_FAKE_SCRIPTED   all functions, behaving by FakeNixl
 //   KVT_FAKE_VERSIONED  the same, with nixl_capi_get_version as in the versioned C API
 //   KVT_FAKE_STUB       all functions, and says that it is the stub
@@ -125,6 +126,4 @@ KVT_EXPORT int nixl_capi_gen_notif(void*, const char*, const void*, std::size_t,
   return fake.takes_messages ? 0 : -2;
 }
 
-// The functions that must exist and are never called. Weak, so that the ones above stand where both are there.
-#define KVT_NIXL_CALL(result, name, parameters)
-#define KVT_NIXL_REQUIRED(name) __asm__(".weak nixl_capi_" #name "\n.set nixl_capi_" #name ", kvt_never_called\n");
+#endif

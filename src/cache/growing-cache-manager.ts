@@ -64,8 +64,12 @@ export class GrowingCacheManager implements KvCacheManager {
     this.#checkPrompt(prompt);
     this.#forEachGroup((group, _, index) => {
       const needed = blocksCovering(prompt.promptLen, this.tokensPerBlock) - this.#staleEnd(group, prompt.promptLen);
-      if (needed > group.slotCount)
-        throw tooLarge(request, index, needed, group, `a prompt of ${prompt.promptLen} tokens`);
+      if (needed > group.slotCount) {
+        throw new RequestTooLargeError(
+          `request ${request}: ${prompt.promptLen} prompt tokens need ${needed} slots of layer group ${index}, which has ${group.slotCount}: shorten the prompt or enlarge the pool`,
+          { details: { request, group: index, needed, slotCount: group.slotCount } },
+        );
+      }
     });
 
     // One token must be left to compute, or no forward would produce the first output token.

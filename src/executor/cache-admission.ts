@@ -7,6 +7,8 @@ import { typedError } from './typed-error.js';
 
 export interface CacheAdmissionOptions {
   readonly cache: KvCacheManager;
+  /** Most tokens that one forward adds to a prompt. */
+  readonly chunkTokens: number;
   readonly blockHashesOf: (request: LlmRequest) => CachePrompt['blockHashes'];
   /** Place of a request in the line; lower came first. */
   readonly orderOf: (request: LlmRequest) => number;
@@ -45,7 +47,7 @@ export class CacheAdmission implements CapacityPort {
   assertFits(request: LlmRequest): void {
     const tokens = demandTokens(request);
     this.#cache.layerGroups.forEach((group, index) => {
-      const blocks = demandBlocks(tokens, group);
+      const blocks = this.#demand(request, group);
       // A windowed pool may be smaller than the prompt on purpose; the manager judges that at admission.
       if (group.windowSize !== null || blocks <= group.slotCount) return;
       throw new RequestTooLargeError(
@@ -58,8 +60,7 @@ export class CacheAdmission implements CapacityPort {
   admit(request: LlmRequest): 'admitted' | 'wait' | 'refused' {
     if (this.#held.has(request)) return 'admitted';
     if (this.#waitsBehindAnother(request)) return 'wait';
-    const tokens = demandTokens(request);
-    const demand = this.#cache.layerGroups.map((group) => Math.min(demandBlocks(tokens, group), group.slotCount));
+    const demand = this.#cache.layerGroups.map((group) => this.#demand(request, group));
     const fits = this.#cache.layerGroups.every(
       (group, index) => (this.#committed[index] as number) + (demand[index] as number) <= group.slotCount,
     );
@@ -82,10 +83,10 @@ export class CacheAdmission implements CapacityPort {
     return 'admitted';
   }
 
-  reserve(request: LlmRequest, endToken: number): boolean {
+  reserve(request: LlmRequest, endToken: number, firstToken?: number): boolean {
     const decodes = request.state === 'GENERATION_IN_PROGRESS';
     if (!decodes && this.#waitsBehindAnother(request)) return false;
-    if (this.#cache.ensureCapacity(request.id, endToken)) {
+    if (this.#cache.ensureCapacity(request.id, endToken, firstToken)) {
       if (this.#blocked === request) this.#blocked = null;
       return true;
     }
@@ -119,6 +120,21 @@ export class CacheAdmission implements CapacityPort {
     return false;
   }
 
+  /** Most blocks of `group` that the request holds at once. */
+  #demand(request: LlmRequest, group: LayerGroup): number {
+    if (group.kind === 'state') return 1;
+    const { windowSize, tokensPerBlock, slotCount } = group;
+    const all = Math.ceil(demandTokens(request) / tokensPerBlock);
+    if (windowSize === null) return all;
+    const role = roleOf(request);
+    // Blocks that leave the window stay as long as the transfer: it holds them from its first slice on.
+    const keepsAll = role === 'context' && request.transferPolicy.pipelined;
+    const added = role === 'generation' ? 1 : this.#options.chunkTokens;
+    // A window that starts inside a block spans one more.
+    const resident = keepsAll ? all : Math.ceil((windowSize + added) / tokensPerBlock) + 1;
+    return Math.min(resident, all, slotCount);
+  }
+
   #waitsBehindAnother(request: LlmRequest): boolean {
     if (this.#blocked === null || this.#blocked === request) return false;
     return this.#options.orderOf(this.#blocked) < this.#options.orderOf(request);
@@ -139,8 +155,4 @@ export class CacheAdmission implements CapacityPort {
 /** Tokens whose KV this server holds at most: the last generated token is never fed back. */
 function demandTokens(request: LlmRequest): number {
   return request.promptTokens.length + (roleOf(request) === 'context' ? 0 : request.maxTokens - 1);
-}
-
-function demandBlocks(tokens: number, group: LayerGroup): number {
-  return group.kind === 'state' ? 1 : Math.ceil(tokens / group.tokensPerBlock);
 }

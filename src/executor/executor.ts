@@ -1,3 +1,4 @@
+import { chainBlockHashes } from '../cache/block-hash.js';
 import type { CachePrompt, KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import { InternalError, type KvTransceiverError, ResourceError, StateError } from '../errors.js';
@@ -9,7 +10,6 @@ import { EventSink, type ExecutorEvents, type RequestEvents } from './executor-e
 import { type ContextIdentity, ForwardStage } from './forward-stage.js';
 import { GenerationTransfer } from './generation-transfer.js';
 import type { ModelEngine } from './model-engine.js';
-import { hashPromptBlocks } from './prompt-hash.js';
 import type { LlmRequest } from './request.js';
 import { hasTransfer, RequestEndings } from './request-endings.js';
 import { type Entry, RequestTable } from './request-table.js';
@@ -89,8 +89,9 @@ export class Executor {
     const events = new EventSink(options.events ?? {});
     const admission = new CacheAdmission({
       cache,
+      chunkTokens: limits.chunkTokens,
       blockHashesOf:
-        options.blockHashesOf ?? ((request) => hashPromptBlocks(request.promptTokens, cache.tokensPerBlock)),
+        options.blockHashesOf ?? ((request) => chainBlockHashes(request.promptTokens, cache.tokensPerBlock)),
       orderOf: (request) => table.find(request)?.order ?? Infinity,
       onRefused: (request, error) => {
         const entry = table.find(request);
@@ -284,7 +285,7 @@ export class Executor {
     this.#endings.abandon(
       entry,
       new ResourceError(
-        `request ${id}: no blocks for its prompt of ${promptTokens.length} tokens although no other request holds any; enlarge the pool (windowed layer groups keep all blocks of a request whose transfer is pipelined)`,
+        `request ${id}: no blocks for its prompt of ${promptTokens.length} tokens although no other request holds any; enlarge the pool, or lower chunkTokens if a windowed layer group is the small one (a pipelined transfer keeps all its blocks until it is done)`,
       ),
     );
     return true;

@@ -19,8 +19,11 @@ export interface CapacityPort {
    * Brings a request into the cache; idempotent. On 'admitted', `prepopulatedLen` and the chunk bounds are set. 'refused': it was failed.
    */
   admit(request: LlmRequest): 'admitted' | 'wait' | 'refused';
-  /** Makes blocks for tokens `[0, endToken)` exist; false: not now, and nothing changed. */
-  reserve(request: LlmRequest, endToken: number): boolean;
+  /**
+   * Makes blocks for tokens `[0, endToken)` exist; false: not now, and nothing changed.
+   * @param firstToken first token computed here, when those before it come from elsewhere
+   */
+  reserve(request: LlmRequest, endToken: number, firstToken?: number): boolean;
 }
 
 export interface PlannedChunk {
@@ -101,7 +104,8 @@ export function planReceives(
     if (used > 0 && used + blocks > most) break;
     const admission = port.admit(request);
     if (admission === 'refused') continue;
-    if (admission === 'wait' || !port.reserve(request, request.promptTokens.length)) break;
+    const promptLen = request.promptTokens.length;
+    if (admission === 'wait' || !port.reserve(request, promptLen, promptLen)) break;
     receive.push(request);
     used += blocks;
   }

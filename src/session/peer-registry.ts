@@ -202,8 +202,8 @@ export class PeerRegistry {
     this.#byIncarnation.delete(peer.incarnation);
     this.#lastHeardMs.delete(peer);
     this.#counters.add('peers_lost');
-    this.#channel.forget(peer.endpoint);
     this.#events.onLost(peer, new PeerLostError(`lost ${peer.name}: ${why}`, { peer: peer.name }));
+    this.#channel.forget(peer.endpoint);
     // After onLost: the sessions have cancelled what they had there, so that the agent sees no new work for a peer it removes.
     if (peer.link !== null)
       void this.#agent.removePeer(peer.link.handle).catch(() => this.#counters.add('remove_peer_failed'));

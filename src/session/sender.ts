@@ -14,7 +14,7 @@ import {
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
 import { planAux, planSlice, type TransferPlan } from '../mapping/index.js';
-import type { Cancel, RequestData, WriterOutcomeName } from '../wire/messages.js';
+import type { Cancel, RequestData, WriterOutcomeName, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
@@ -45,6 +45,8 @@ export interface SenderOptions {
   readonly counters: Counters;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
+  /** Whether a peer was not lost meanwhile. */
+  readonly isLive: (peer: Peer) => boolean;
   readonly onSettled: (settled: Settled) => void;
   /** Something `receiverReady` answers has changed. */
   readonly onReceivers: () => void;
@@ -201,7 +203,6 @@ export class Sender {
       for (const receiver of session.receivers.values()) {
         if (receiver.peer !== peer) continue;
         if (!session.delivered(receiver)) this.#end(session, 'failed', error);
-        this.#reports.abandon(receiver.ticket);
       }
     }
   }
@@ -464,7 +465,7 @@ export class Sender {
     const last = this.#reports.newest(receiver.ticket);
     if (last !== undefined && (last.outcome === 'DONE' || last.drained === drained)) return;
     const error = outcome === 'DONE' ? null : session.error;
-    this.#reports.publish(receiver.peer.endpoint, {
+    const report: WriterReport = {
       type: 'WRITER_REPORT',
       rid: session.rid,
       ticket: receiver.ticket,
@@ -474,7 +475,9 @@ export class Sender {
       drained,
       errorCode: error?.code ?? '',
       message: clipText(error?.message ?? ''),
-    });
+    };
+    if (this.#o.isLive(receiver.peer)) this.#reports.publish(receiver.peer.endpoint, report);
+    else this.#reports.record(report);
   }
 
   #answerEarly(early: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {

@@ -57,6 +57,12 @@ export class WriterReports {
     this.#repeater.start(key(report.ticket), () => this.#channel.send(endpoint, report));
   }
 
+  /** For a peer that is gone: nobody to send it to, but should it ask again, this is the answer. */
+  record(report: WriterReport): void {
+    this.#known.set(report.ticket, report);
+    this.#stop(report.ticket);
+  }
+
   /** Sends once: the asker repeats its question when this is lost. */
   answer(endpoint: string, report: WriterReport): void {
     this.#known.set(report.ticket, report);
@@ -84,11 +90,6 @@ export class WriterReports {
       this.#counters.add('reports_unacknowledged');
       this.#stop(ticket);
     }
-  }
-
-  /** Nobody is left at that end to acknowledge. */
-  abandon(ticket: bigint): void {
-    this.#stop(ticket);
   }
 
   close(): void {

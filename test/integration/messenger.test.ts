@@ -217,6 +217,7 @@ describe('hostile peers', () => {
     const socket = connect(portOf(b.endpoint), '127.0.0.1');
     const ended = new Promise<void>((resolve) => socket.on('close', () => resolve()));
     socket.on('error', () => undefined);
+    socket.resume();
     socket.end('GET / HTTP/1.1\r\nHost: x\r\n\r\n');
     await withDeadline(ended, 10_000, () => 'the stray connection stays open');
     a.send(b.endpoint, bytes('fine'));

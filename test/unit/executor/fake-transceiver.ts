@@ -79,11 +79,11 @@ export class FakeTransceiver implements CacheTransceiver {
         startedAtMs: 0,
         firstPostAtMs: null,
         lastSliceSubmittedAtMs: null,
-        lastSlicePostedAtMs: null,
         settledAtMs: 0,
         slices: 0,
         bytesPlanned: 0,
         bytesDone: 0,
+        perSlice: [],
       },
     });
     this.#listener();

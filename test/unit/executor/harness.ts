@@ -1,8 +1,8 @@
 import { createRequest } from '../../../src/executor/create-request.js';
 import { Executor, type ExecutorOptions } from '../../../src/executor/executor.js';
 import type { DisaggregatedParams, LlmRequest, TransferPolicy } from '../../../src/executor/request.js';
+import { FakeClock } from '../../sim-lite/fake-clock.js';
 import { FakeCache } from './fake-cache.js';
-import { FakeClock } from './fake-clock.js';
 import { FakeEngine } from './fake-engine.js';
 import { FakeTransceiver } from './fake-transceiver.js';
 

@@ -1,0 +1,82 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "addon/agent_session.h"
+#include "addon/environment.h"
+#include "addon/napi_setup.h"
+#include "core/fragment_table.h"
+#include "engine/agent_engine.h"
+
+namespace kvt {
+
+// Role: the JS face of one engine: checks and converts arguments, keeps the handles that JS knows, turns notices into one
+//   flat record array per delivery.
+// Threading: the JS thread. The progress thread reaches it only through the pump and `link_`.
+// Ownership: `dispatch_` keeps the TypeScript agent, and so this object, alive from open() to the end of close().
+class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
+ public:
+  static Napi::Function define(Napi::Env env);
+
+  // (kind: 'host' | 'nixl', name, linkGbps or NaN, NIXL library or '', NIXL package tree or '', dispatch)
+  explicit NativeAgent(const Napi::CallbackInfo& info);
+  ~NativeAgent() override;
+
+ private:
+  // Lives as long as any delivery that may want the agent; null once the agent is gone.
+  struct Link {
+    NativeAgent* agent = nullptr;
+  };
+  struct Table {
+    PeerId peer = 0;
+    std::shared_ptr<const FragmentTable> table;
+  };
+  enum class State : std::uint8_t { kNew, kOpen, kClosing };
+
+  Napi::Value open(const Napi::CallbackInfo& info);
+  Napi::Value allocate_region(const Napi::CallbackInfo& info);
+  Napi::Value metadata(const Napi::CallbackInfo& info);
+  Napi::Value add_peer(const Napi::CallbackInfo& info);
+  Napi::Value remove_peer(const Napi::CallbackInfo& info);
+  Napi::Value prepare_fragments(const Napi::CallbackInfo& info);
+  Napi::Value create_event(const Napi::CallbackInfo& info);
+  void signal_event(const Napi::CallbackInfo& info);
+  void fail_event(const Napi::CallbackInfo& info);
+  void release_event(const Napi::CallbackInfo& info);
+  void submit(const Napi::CallbackInfo& info);
+  void cancel(const Napi::CallbackInfo& info);
+  Napi::Value read(const Napi::CallbackInfo& info);
+  void write(const Napi::CallbackInfo& info);
+  Napi::Value close(const Napi::CallbackInfo& info);
+
+  void require_open(Napi::Env env) const;
+  // A pending promise and the function that brings its settlement to the JS thread.
+  class Reply;
+  std::shared_ptr<Reply> expect_reply(Napi::Env env);
+  MemoryLease lease(Napi::Env env, std::uintptr_t address, std::size_t size) const;
+  std::shared_ptr<const ReadyEvent> find_event(Napi::Env env, double handle) const;
+  void check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionSet& regions,
+                  const SlotPool& pool) const;
+  void deliver(Napi::Env env, std::vector<Notice>* notices);
+
+  Environment* environment_;
+  TransportFactory factory_;
+  std::string name_;
+  Napi::FunctionReference dispatch_;
+  std::shared_ptr<Link> link_;
+  std::shared_ptr<AgentSession> session_;
+  State state_ = State::kNew;
+  std::unordered_map<PeerId, RegionSet> peers_;
+  std::unordered_map<std::uint32_t, Table> tables_;
+  std::unordered_map<std::uint32_t, std::shared_ptr<HostEvent>> events_;
+  std::unordered_set<SubmissionId> live_;  // submitted and not yet settled and drained
+  PeerId last_peer_ = 0;
+  std::uint32_t last_table_ = 0;
+  std::uint32_t last_event_ = 0;
+};
+
+}  // namespace kvt

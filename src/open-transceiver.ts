@@ -1,0 +1,103 @@
+import { randomBytes } from 'node:crypto';
+import type { TransferAgent } from './agent/transfer-agent.js';
+import type { KvCacheManager } from './cache/kv-cache-manager.js';
+import { type Clock, SystemClock } from './clock.js';
+import { type PageTable, type RankInfo, rebasePageTable, withAux } from './mapping/index.js';
+import { PACKAGE_VERSION } from './package-version.js';
+import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
+import type { ClockLimits } from './session/request-clocks.js';
+import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
+import type { Messenger } from './wire/index.js';
+
+export interface OpenTransceiverOptions {
+  /** Names this server in its peers' error messages. */
+  readonly instanceName: string;
+  /** Owned by the transceiver from now on, also when opening fails. */
+  readonly agent: TransferAgent;
+  /** Owned by the transceiver from now on, also when opening fails. */
+  readonly messenger: Messenger;
+  readonly cache: KvCacheManager;
+  /** What `buildPageTable` gave for the cache manager's layer groups. */
+  readonly layout: { readonly table: PageTable; readonly sizeBytes: number };
+  /** From `resolveCacheTransceiverConfig`. */
+  readonly limits: ClockLimits;
+  /** Requests that can have aux content on the way at once. Default 256. */
+  readonly auxSlotCount?: number;
+  readonly clock?: Clock;
+  readonly log?: TransceiverLog;
+}
+
+export interface OpenedTransceiver {
+  readonly transceiver: KvCacheTransceiver;
+  /** Where the pages are: the layout at its real addresses, for engines that write them. */
+  readonly pageTable: PageTable;
+}
+
+const SILENT: TransceiverLog = { warn: () => {}, info: () => {} };
+
+/** Allocates the pools of one rank, registers them, and puts a transceiver on top. */
+export async function openTransceiver(options: OpenTransceiverOptions): Promise<OpenedTransceiver> {
+  const { agent, messenger, cache, layout, limits, instanceName } = options;
+  const { auxSlotCount = 256, clock = new SystemClock(), log = SILENT } = options;
+  try {
+    const pool = await agent.allocatePool({ sizeBytes: layout.sizeBytes });
+    const auxPool = await agent.allocatePool({ sizeBytes: auxSlotCount * AUX_SLOT_BYTES });
+    const pageTable = withAux(rebasePageTable(layout.table, pool.base), {
+      base: auxPool.base,
+      slotBytes: AUX_SLOT_BYTES,
+      slotCount: auxSlotCount,
+    });
+    const rankInfo: RankInfo = {
+      packageVersion: PACKAGE_VERSION,
+      instanceName,
+      incarnation: randomId(),
+      rank: 0,
+      ...SINGLE_RANK,
+      layersPerStage: [countLayers(pageTable)],
+      endpoint: messenger.endpoint,
+      agent: agent.kind,
+      agentMetadata: await agent.metadata(),
+      pageTable,
+    };
+    const aux = new AuxBuffer(agent, auxPool.base, auxSlotCount);
+    const transceiver = new KvCacheTransceiver({
+      agent,
+      messenger,
+      cache,
+      aux,
+      clock,
+      limits,
+      rankInfo,
+      newTicket: randomId,
+      log,
+    });
+    return { transceiver, pageTable };
+  } catch (error) {
+    await Promise.allSettled([agent.close(1000), messenger.close(0)]);
+    throw error;
+  }
+}
+
+const SINGLE_RANK = {
+  tpSize: 1,
+  tpRank: 0,
+  ppSize: 1,
+  ppRank: 0,
+  cpSize: 1,
+  cpRank: 0,
+  dpSize: 1,
+  dpRank: 0,
+  attentionDp: false,
+} as const;
+
+/** 64 random bits, never 0. */
+function randomId(): bigint {
+  return randomBytes(8).readBigUInt64LE() || 1n;
+}
+
+function countLayers(table: PageTable): number {
+  const layers = new Set<number>();
+  for (const group of table.layerGroups)
+    for (const view of group.views) for (const entry of view.layers) layers.add(entry.layer);
+  return layers.size;
+}
