@@ -31,7 +31,8 @@ std::vector<std::byte> encoded(const Envelope& envelope) {
 // Puts a right checksum under bytes that a test changed, so that the field itself is what gets refused.
 std::vector<std::byte> resealed(std::vector<std::byte> bytes) {
   std::uint64_t hash = 0xcbf29ce484222325ull;
-  for (std::size_t i = 0; i + 8 < bytes.size(); ++i) hash = (hash ^ std::to_integer<std::uint8_t>(bytes[i])) * 0x100000001b3ull;
+  for (std::size_t i = 0; i + 8 < bytes.size(); ++i)
+    hash = (hash ^ std::to_integer<std::uint8_t>(bytes[i])) * 0x100000001b3ull;
   for (std::size_t i = 0; i < 8; ++i) bytes[bytes.size() - 8 + i] = static_cast<std::byte>((hash >> (8 * i)) & 0xff);
   return bytes;
 }

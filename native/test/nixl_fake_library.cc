@@ -1,5 +1,5 @@
-// A libnixl_capi.so that does as a test says, for what a real one cannot be made to do on demand. Linked with nixl_fake_rest.cc, which brings
-// the functions nobody calls, except for the last form:
+// A libnixl_capi.so that does as a test says, for what a real one cannot be made to do on demand. Linked with
+// nixl_fake_rest.cc, which brings the functions nobody calls, except for the last form:
 //   KVT_FAKE_SCRIPTED   all functions, behaving by FakeNixl
 //   KVT_FAKE_VERSIONED  the same, with nixl_capi_get_version as in the versioned C API
 //   KVT_FAKE_STUB       all functions, and says that it is the stub
@@ -78,7 +78,8 @@ KVT_EXPORT int nixl_capi_destroy_opt_args(void*) { return 0; }
 KVT_EXPORT int nixl_capi_opt_args_add_backend(void*, void*) { return 0; }
 KVT_EXPORT int nixl_capi_create_reg_dlist(int, void** out) { return make(out); }
 KVT_EXPORT int nixl_capi_destroy_reg_dlist(void*) { return 0; }
-KVT_EXPORT int nixl_capi_reg_dlist_add_desc(void*, std::uintptr_t, std::size_t, std::uint64_t, const void*, std::size_t) {
+KVT_EXPORT int nixl_capi_reg_dlist_add_desc(void*, std::uintptr_t, std::size_t, std::uint64_t, const void*,
+                                            std::size_t) {
   return 0;
 }
 KVT_EXPORT int nixl_capi_register_mem(void*, void*, void* options) {

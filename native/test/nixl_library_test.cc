@@ -113,7 +113,8 @@ TEST_F(NixlSearch, ResolvesAPyenvShim) {
 
 TEST_F(NixlSearch, AnExplicitChoiceIsTheOnlyOne) {
   touch(fs::path(".nixl/nixl-cu13-1.5.1") / kCu13);
-  NixlOptions options{.agent_name = "a", .library_path = "/opt/x/libnixl_capi.so", .package_tree = (root_ / ".nixl").string()};
+  NixlOptions options{
+      .agent_name = "a", .library_path = "/opt/x/libnixl_capi.so", .package_tree = (root_ / ".nixl").string()};
   std::vector<Candidate> candidates = library_candidates(options, CudaMajor::k13);
   ASSERT_EQ(candidates.size(), 1u);
   EXPECT_EQ(candidates[0].path, "/opt/x/libnixl_capi.so");
@@ -173,8 +174,8 @@ TEST(NixlLibrary, NamesTheFunctionsThatAreMissing) {
   EXPECT_EQ(problem.find("nixl_capi_is_stub"), std::string::npos);
 }
 
-// The sync mode is where the two layouts differ without changing size: a number above NONE would have NIXL take locks, and a listen
-// port in its place would do worse.
+// The sync mode is where the two layouts differ without changing size: a number above NONE would have NIXL take locks,
+// and a listen port in its place would do worse.
 TEST(NixlLibrary, WritesTheConfigurationInTheLayoutOfTheLibrary) {
   for (const char* path : {KVT_NIXL_FAKE_SCRIPTED, KVT_NIXL_FAKE_VERSIONED}) {
     std::string problem;
@@ -189,7 +190,8 @@ TEST(NixlLibrary, WritesTheConfigurationInTheLayoutOfTheLibrary) {
     EXPECT_EQ(config[0], 0) << "progress thread";
     EXPECT_EQ(config[1], 0) << "listen thread";
     const std::size_t workers_at = path == std::string(KVT_NIXL_FAKE_VERSIONED) ? 8 : 12;
-    for (std::size_t i = 2; i < 16; ++i) EXPECT_EQ(config[i], i == workers_at ? 1 : 0) << "byte " << i << " of " << path;
+    for (std::size_t i = 2; i < 16; ++i)
+      EXPECT_EQ(config[i], i == workers_at ? 1 : 0) << "byte " << i << " of " << path;
     EXPECT_EQ(config[32], 0) << "telemetry";
   }
 }

@@ -107,17 +107,19 @@ export class CacheAdmission implements CapacityPort {
     this.#held.delete(request);
     this.#commit(demand, -1);
     this.#cache.freeRequest(request.id);
-    if (this.#cache.isPinned(request.id)) this.#retained.add(request.id);
+    this.#retained.add(request.id);
+    this.#forgetDrained();
   }
 
   /** False: nobody but this request holds blocks, so that none will ever come back to it. */
   othersHoldBlocks(request: LlmRequest): boolean {
     if (this.#held.size > (this.#held.has(request) ? 1 : 0)) return true;
-    for (const id of this.#retained) {
-      if (this.#cache.isPinned(id)) return true;
-      this.#retained.delete(id);
-    }
-    return false;
+    this.#forgetDrained();
+    return this.#retained.size > 0;
+  }
+
+  #forgetDrained(): void {
+    for (const id of this.#retained) if (!this.#cache.isPinned(id)) this.#retained.delete(id);
   }
 
   /** Most blocks of `group` that the request holds at once. */

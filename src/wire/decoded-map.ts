@@ -73,17 +73,9 @@ export class DecodedMap {
     return new DecodedMap(this.#get(name), this.pathOf(name));
   }
 
-  isNull(name: string): boolean {
-    return this.#get(name) === null;
-  }
-
   /** A single value read as a list's items are. */
   field<T>(name: string, read: (item: unknown, path: string) => T): T {
     return read(this.#get(name), this.pathOf(name));
-  }
-
-  integerOrNull(name: string, min: number, max: number): number | null {
-    return this.isNull(name) ? null : this.integer(name, min, max);
   }
 
   list<T>(name: string, maxCount: number, read: (item: unknown, path: string) => T): T[] {

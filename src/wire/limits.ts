@@ -3,9 +3,7 @@ export const MAX_FRAME_BYTES = 16 * 1024 * 1024;
 export const MAX_LAYER_GROUPS = 256;
 /** Ranks of one instance, and so the writers one receiver may have to wait for. */
 export const MAX_WRITERS = 64 * 1024;
-export const MAX_POOLS = 4096;
-export const MAX_VIEWS_PER_GROUP = 64;
-export const MAX_LAYERS = 4096;
+export const MAX_LAYERS = 64 * 1024;
 export const MAX_FINDINGS = 256;
 export const MAX_MAJORS = 16;
 export const MAX_AGENT_METADATA_BYTES = 8 * 1024 * 1024;

@@ -38,7 +38,7 @@ export function readRankInfo(map: DecodedMap): RankInfo {
     endpoint: map.endpoint('endpoint'),
     agent: map.oneOf('agent', AGENTS),
     agentMetadata: map.bytes('agentMetadata', MAX_AGENT_METADATA_BYTES),
-    pageTable: readPageTable(map.map('pageTable')),
+    pageTable: map.field('pageTable', readPageTable),
   };
 }
 

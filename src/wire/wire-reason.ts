@@ -13,6 +13,7 @@ export type WireReason =
   | 'bad-string'
   | 'bad-endpoint'
   | 'bad-msgpack'
+  | 'bad-page-table'
   | 'bad-value';
 
 export function wireError(reason: WireReason, message: string, cause?: unknown): WireError {

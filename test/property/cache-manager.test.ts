@@ -278,7 +278,7 @@ describe('GrowingCacheManager', () => {
         seen.hits += model.hits;
         seen.refusals += model.refusals;
       }),
-      { numRuns: 1500 },
+      { numRuns: 600 },
     );
     // The histories reach what they are there to test.
     expect(seen.hits).toBeGreaterThan(100);

@@ -1,14 +1,13 @@
 import fc from 'fast-check';
 import type { BlockRun } from '../../src/geometry/block-run.js';
 import type { Finding } from '../../src/mapping/compatibility.js';
-import type { PagePool, PageTable, PageTableGroup } from '../../src/mapping/page-table.js';
+import type { PagePool, PageTable, PageTableGroup, PoolMemory } from '../../src/mapping/page-table.js';
 import type { RankInfo } from '../../src/mapping/rank-info.js';
 import type { Message } from '../../src/wire/messages.js';
 
 const u32 = fc.integer({ min: 0, max: 0xffff_ffff });
 const ordinal = fc.integer({ min: 0, max: 0x7fff_ffff });
 const u64 = fc.bigInt({ min: 0n, max: 0xffff_ffff_ffff_ffffn });
-const size = fc.oneof(fc.integer({ min: 1, max: 4096 }), fc.integer({ min: 1, max: 2 ** 40 }));
 export const incarnation = u64;
 
 const host = fc.oneof(
@@ -25,60 +24,75 @@ const run: fc.Arbitrary<BlockRun> = fc.record({
   slots: fc.array(fc.integer({ min: -1, max: 0x7fff_ffff }), { maxLength: 40 }).map((slots) => Int32Array.from(slots)),
 });
 
-const pool: fc.Arbitrary<PagePool> = fc
-  .record({
-    base: fc.integer({ min: 0, max: 2 ** 47 }),
-    memory: fc.oneof(
-      fc.constant({ kind: 'host' as const }),
-      fc.record({ kind: fc.constant('device' as const), deviceId: fc.integer({ min: 0, max: 15 }) }),
-    ),
-    slotBytes: size,
-    padding: fc.integer({ min: 0, max: 4096 }),
-    slotCount: fc.integer({ min: 1, max: 1000 }),
-  })
-  .map(({ padding, ...rest }) => ({ ...rest, slotStride: rest.slotBytes + padding }));
+const memory: fc.Arbitrary<PoolMemory> = fc.oneof(
+  fc.constant({ kind: 'host' as const }),
+  fc.record({ kind: fc.constant('device' as const), deviceId: fc.integer({ min: 0, max: 15 }) }),
+);
 
-const groupOver = (pools: readonly PagePool[], kinds: readonly PageTableGroup['kind'][]) =>
-  fc.integer({ min: 0, max: pools.length - 1 }).chain((poolIndex) => {
-    const { slotBytes, slotCount } = pools[poolIndex] as PagePool;
-    const entry = fc
-      .record({
-        layer: fc.integer({ min: 0, max: 200 }),
-        offset: fc.integer({ min: 0, max: slotBytes - 1 }),
-        share: fc.double({ min: 0, max: 1, noNaN: true }),
-      })
-      .map(({ layer, offset, share }) => ({
-        layer,
-        pool: poolIndex,
-        offset,
-        bytes: Math.max(1, Math.floor((slotBytes - offset) * share)),
-      }));
-    return fc.record({
+/** One group in a pool of its own; its entries lie one after the other, so that the table is one a peer may publish. */
+interface GroupDraft {
+  readonly pool: PagePool;
+  readonly group: PageTableGroup;
+}
+
+const ROLES = ['kv', 'latent', 'index_k', 'scale', 'conv_state', 'ssm_state'] as const;
+
+const groupDraft = (poolIndex: number, kinds: readonly PageTableGroup['kind'][], viewCount: number) =>
+  fc
+    .record({
       kind: fc.constantFrom(...kinds),
       windowSize: fc.option(fc.integer({ min: 1, max: 100_000 }), { nil: null }),
       tokensPerBlock: fc.integer({ min: 1, max: 256 }),
-      slotCount: fc.constant(slotCount),
-      views: fc.array(
-        fc.record({
-          role: fc.constantFrom('key', 'value', 'kv', 'latent', 'index_k', 'scale', 'conv_state', 'ssm_state', 'aux'),
-          dtype: fc.constantFrom('bf16', 'fp8_e4m3', 'fp32'),
-          layout: fc.constantFrom('HND', 'NHD', 'REPLICATED', 'SECTIONED'),
-          headsPerRank: fc.integer({ min: 0, max: 128 }),
-          headDim: fc.integer({ min: 0, max: 1024 }),
-          layers: fc.array(entry, { maxLength: 4 }),
-        }),
-        { maxLength: 3 },
-      ),
+      slotCount: fc.integer({ min: 1, max: 1000 }),
+      base: fc.integer({ min: 0, max: 2 ** 47 }),
+      padding: fc.integer({ min: 0, max: 4096 }),
+      memory,
+      roles: fc.uniqueArray(fc.constantFrom(...ROLES), { minLength: 1, maxLength: viewCount }),
+      dtype: fc.constantFrom('bf16', 'fp8_e4m3', 'fp32'),
+      layout: fc.constantFrom('HND', 'NHD', 'REPLICATED', 'SECTIONED'),
+      headsPerRank: fc.integer({ min: 1, max: 128 }),
+      headDim: fc.integer({ min: 1, max: 1024 }),
+      layers: fc.uniqueArray(fc.integer({ min: 0, max: 200 }), { minLength: 1, maxLength: 4 }),
+      entryBytes: fc.oneof(fc.integer({ min: 1, max: 4096 }), fc.integer({ min: 1, max: 2 ** 32 })),
+    })
+    .map((draft): GroupDraft => {
+      const layers = draft.layers.toSorted((a, b) => a - b);
+      const views = draft.roles.map((role, view) => ({
+        role,
+        dtype: draft.dtype,
+        layout: draft.layout,
+        headsPerRank: draft.headsPerRank,
+        headDim: draft.headDim,
+        layers: layers.map((layer, index) => ({
+          layer,
+          pool: poolIndex,
+          offset: (view * layers.length + index) * draft.entryBytes,
+          bytes: draft.entryBytes,
+        })),
+      }));
+      const { kind, tokensPerBlock, slotCount } = draft;
+      const windowSize = kind === 'state' || kind === 'aux' ? null : draft.windowSize;
+      const slotBytes = views.length * layers.length * draft.entryBytes;
+      return {
+        pool: { base: draft.base, memory: draft.memory, slotBytes, slotStride: slotBytes + draft.padding, slotCount },
+        group: { kind, windowSize, tokensPerBlock, slotCount, views } as PageTableGroup,
+      };
     });
-  });
 
-const pageTable: fc.Arbitrary<PageTable> = fc.array(pool, { minLength: 1, maxLength: 4 }).chain((pools) =>
-  fc.record({
-    pools: fc.constant(pools),
-    layerGroups: fc.array(groupOver(pools, ['attention', 'latent', 'state']), { maxLength: 3 }),
-    aux: fc.option(groupOver(pools, ['aux']), { nil: null }),
-  }),
-) as fc.Arbitrary<PageTable>;
+const pageTable: fc.Arbitrary<PageTable> = fc.integer({ min: 0, max: 3 }).chain((groupCount) =>
+  fc
+    .tuple(
+      fc.tuple(
+        ...Array.from({ length: groupCount }, (_, index) => groupDraft(index, ['attention', 'latent', 'state'], 3)),
+      ),
+      fc.option(groupDraft(groupCount, ['aux'], 1), { nil: null }),
+    )
+    .map(([groups, aux]) => ({
+      pools: [...groups, ...(aux === null ? [] : [aux])].map((draft) => draft.pool),
+      layerGroups: groups.map((draft) => draft.group),
+      aux: aux === null ? null : aux.group,
+    })),
+);
 
 export const rankInfo: fc.Arbitrary<RankInfo> = fc
   .record({

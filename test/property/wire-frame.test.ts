@@ -17,6 +17,7 @@ const KNOWN_REASONS = new Set([
   'bad-string',
   'bad-endpoint',
   'bad-msgpack',
+  'bad-page-table',
   'bad-value',
 ]);
 

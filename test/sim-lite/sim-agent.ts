@@ -92,6 +92,8 @@ export class SimAgent implements TransferAgent {
   readonly scripts: Script[] = [];
   readonly submitted: SliceSubmission[] = [];
   readonly removedPeers: string[] = [];
+  /** Called with every pair of slots whose pages move, when they move. */
+  onMove: (sourceSlot: number, destinationSlot: number, fragments: FragmentTable) => void = () => {};
   readonly #fabric: SimFabric;
   readonly #pools: { readonly base: number; readonly bytes: Uint8Array }[] = [];
   readonly #peers = new Map<PeerHandle, string>();
@@ -245,6 +247,7 @@ export class SimAgent implements TransferAgent {
     const target = this.#fabric.agent(this.#peers.get(submission.peer) ?? '');
     let moved = 0;
     for (const { fragments, slotPairs } of submission.groups) {
+      for (let i = 0; i < slotPairs.length; i += 2) this.onMove(slotPairs[i] ?? 0, slotPairs[i + 1] ?? 0, fragments);
       const table = this.#tables[fragments];
       if (table === undefined) throw new ArgumentError(`unknown fragment table ${fragments}`);
       for (const fragment of table.fragments) {

@@ -1,0 +1,298 @@
+#include "addon/native_agent.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <utility>
+
+#include "addon/arguments.h"
+#include "addon/notice_records.h"
+#include "addon/transport_choice.h"
+
+namespace kvt {
+
+class NativeAgent::Reply {
+ public:
+  Reply(Napi::Env env, std::shared_ptr<CompletionPump> pump) : deferred_(env), pump_(std::move(pump)) {
+    pump_->await_reply(env);
+  }
+  Napi::Promise promise() const { return deferred_.Promise(); }
+
+  // From the progress thread. `convert` runs on the JS thread, and only when `status` is ok.
+  template <typename Convert>
+  static void settle(const std::shared_ptr<Reply>& reply, Status status, Convert convert) {
+    reply->pump_->post([reply, status = std::move(status), convert = std::move(convert)](Napi::Env env) {
+      reply->pump_->reply_came(env);
+      if (status.is_ok()) {
+        reply->deferred_.Resolve(convert(env));
+      } else {
+        reply->deferred_.Reject(to_error(env, status).Value());
+      }
+    });
+  }
+
+ private:
+  Napi::Promise::Deferred deferred_;
+  std::shared_ptr<CompletionPump> pump_;
+};
+
+Napi::Function NativeAgent::define(Napi::Env env) {
+  return DefineClass(env, "NativeAgent",
+                     {
+                         InstanceMethod<&NativeAgent::open>("open"),
+                         InstanceMethod<&NativeAgent::allocate_region>("allocateRegion"),
+                         InstanceMethod<&NativeAgent::metadata>("metadata"),
+                         InstanceMethod<&NativeAgent::add_peer>("addPeer"),
+                         InstanceMethod<&NativeAgent::remove_peer>("removePeer"),
+                         InstanceMethod<&NativeAgent::prepare_fragments>("prepareFragments"),
+                         InstanceMethod<&NativeAgent::create_event>("createEvent"),
+                         InstanceMethod<&NativeAgent::signal_event>("signalEvent"),
+                         InstanceMethod<&NativeAgent::fail_event>("failEvent"),
+                         InstanceMethod<&NativeAgent::release_event>("releaseEvent"),
+                         InstanceMethod<&NativeAgent::submit>("submit"),
+                         InstanceMethod<&NativeAgent::cancel>("cancel"),
+                         InstanceMethod<&NativeAgent::read>("read"),
+                         InstanceMethod<&NativeAgent::write>("write"),
+                         InstanceMethod<&NativeAgent::close>("close"),
+                     });
+}
+
+NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
+    : Napi::ObjectWrap<NativeAgent>(info),
+      environment_(environment_of(info.Env())),
+      name_(to_text(info, 1, "name")),
+      link_(std::make_shared<Link>(Link{this})) {
+  if (!info[5].IsFunction()) throw_argument(info.Env(), "dispatch must be a function");
+  TransportChoice choice;
+  choice.kind = to_text(info, 0, "kind");
+  choice.agent_name = name_;
+  const double link_gbps = to_number(info, 2, "linkGbps");
+  if (!std::isnan(link_gbps)) choice.link_gbps = link_gbps;
+  choice.nixl_library = to_text(info, 3, "the NIXL library");
+  choice.nixl_package_tree = to_text(info, 4, "the NIXL package tree");
+  const Status status = choose_transport(choice, &factory_);
+  if (!status.is_ok()) throw_status(info.Env(), status);
+  dispatch_ = Napi::Persistent(info[5].As<Napi::Function>());
+}
+
+NativeAgent::~NativeAgent() {
+  link_->agent = nullptr;
+  if (state_ != State::kOpen) return;
+  // Dropped without close: nothing waits for it, and the environment joins the thread at its own end.
+  session_->engine->push(CloseAgent{std::chrono::steady_clock::now() + std::chrono::seconds(1), [](const CloseReport&) {}});
+}
+
+void NativeAgent::require_open(Napi::Env env) const {
+  switch (state_) {
+    case State::kOpen:
+      return;
+    case State::kNew:
+      throw_status(env, Status(StatusCode::kState, "agent " + name_ + " was not opened"));
+    case State::kClosing:
+      throw_status(env, Status(StatusCode::kState, "agent " + name_ + " was closed"));
+  }
+}
+
+std::shared_ptr<NativeAgent::Reply> NativeAgent::expect_reply(Napi::Env env) {
+  return std::make_shared<Reply>(env, environment_->pump());
+}
+
+Napi::Value NativeAgent::open(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (state_ != State::kNew) throw_status(env, Status(StatusCode::kState, "agent " + name_ + " was opened before"));
+  const auto reply = expect_reply(env);
+  const auto opened = [reply](const Status& status) {
+    Reply::settle(reply, status, [](Napi::Env e) { return e.Undefined(); });
+  };
+  const auto notices = [link = link_, pump = environment_->pump()](std::vector<Notice> batch) {
+    auto shared = std::make_shared<std::vector<Notice>>(std::move(batch));
+    pump->post([link, shared](Napi::Env e) {
+      if (link->agent != nullptr) link->agent->deliver(e, shared.get());
+    });
+  };
+  auto session = std::make_shared<AgentSession>();
+  const Status started =
+      AgentEngine::start("kvt-" + name_, std::move(factory_), opened, notices, &session->engine);
+  if (!started.is_ok()) {
+    opened(started);
+    return reply->promise();
+  }
+  session_ = std::move(session);
+  environment_->add(session_);
+  state_ = State::kOpen;
+  return reply->promise();
+}
+
+Napi::Value NativeAgent::allocate_region(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const std::uint64_t size = to_size(env, to_number(info, 0, "sizeBytes"), "sizeBytes");
+  const auto reply = expect_reply(env);
+  session_->engine->push(AllocateRegion{size, [reply, session = session_](const Status& status, const Region& region) {
+                                          Reply::settle(reply, status, [session, region](Napi::Env e) {
+                                            (void)session->regions.add({region.base, region.size});
+                                            return Napi::Number::New(e, static_cast<double>(region.base));
+                                          });
+                                        }});
+  return reply->promise();
+}
+
+Napi::Value NativeAgent::metadata(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const auto reply = expect_reply(env);
+  session_->engine->push(GetMetadata{[reply](const Status& status, std::vector<std::byte> bytes) {
+    Reply::settle(reply, status, [bytes = std::move(bytes)](Napi::Env e) {
+      const auto out = Napi::Uint8Array::New(e, bytes.size());
+      if (!bytes.empty()) std::memcpy(out.Data(), bytes.data(), bytes.size());
+      return out;
+    });
+  }});
+  return reply->promise();
+}
+
+Napi::Value NativeAgent::add_peer(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const auto metadata = to_array<Napi::Uint8Array>(info, 0, napi_uint8_array, "metadata");
+  const PeerId peer = ++last_peer_;
+  std::vector<std::byte> bytes(metadata.ByteLength());
+  if (!bytes.empty()) std::memcpy(bytes.data(), metadata.Data(), bytes.size());
+  const auto reply = expect_reply(env);
+  session_->engine->push(AddPeer{
+      peer, std::move(bytes), [reply, link = link_, peer](const Status& status, const std::vector<Region>& regions) {
+        Reply::settle(reply, status, [link, peer, regions](Napi::Env e) {
+          if (link->agent != nullptr) {
+            RegionSet& known = link->agent->peers_[peer];
+            for (const Region& region : regions) (void)known.add({region.base, region.size});
+          }
+          return Napi::Number::New(e, peer);
+        });
+      }});
+  return reply->promise();
+}
+
+Napi::Value NativeAgent::remove_peer(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const auto peer = static_cast<PeerId>(to_size(env, to_number(info, 0, "peer"), "peer"));
+  peers_.erase(peer);
+  std::erase_if(tables_, [peer](const auto& entry) { return entry.second.peer == peer; });
+  const auto reply = expect_reply(env);
+  session_->engine->push(RemovePeer{
+      peer, [reply] { Reply::settle(reply, Status::ok(), [](Napi::Env e) { return e.Undefined(); }); }});
+  return reply->promise();
+}
+
+MemoryLease NativeAgent::lease(Napi::Env env, std::uintptr_t address, std::size_t size) const {
+  require_open(env);
+  if (!session_->regions.contains(address, size)) {
+    throw_argument(env, std::to_string(size) + " bytes at " + std::to_string(address) +
+                            " are not inside a pool of agent " + name_);
+  }
+  return MemoryLease::of(session_->engine);
+}
+
+Napi::Value NativeAgent::read(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const std::uint64_t address = to_size(env, to_number(info, 0, "address"), "address");
+  const std::uint64_t length = to_size(env, to_number(info, 1, "length"), "length");
+  const MemoryLease held = lease(env, address, length);
+  const auto out = Napi::Uint8Array::New(env, length);
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): pools are known by address
+  if (length > 0) std::memcpy(out.Data(), reinterpret_cast<const void*>(address), length);
+  return out;
+}
+
+void NativeAgent::write(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const std::uint64_t address = to_size(env, to_number(info, 0, "address"), "address");
+  const auto bytes = to_array<Napi::Uint8Array>(info, 1, napi_uint8_array, "bytes");
+  const MemoryLease held = lease(env, address, bytes.ByteLength());
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): pools are known by address
+  if (bytes.ByteLength() > 0) std::memcpy(reinterpret_cast<void*>(address), bytes.Data(), bytes.ByteLength());
+}
+
+Napi::Value NativeAgent::create_event(const Napi::CallbackInfo& info) {
+  require_open(info.Env());
+  const std::uint32_t handle = ++last_event_;
+  events_.emplace(handle, std::make_shared<HostEvent>());
+  return Napi::Number::New(info.Env(), handle);
+}
+
+void NativeAgent::signal_event(const Napi::CallbackInfo& info) {
+  const auto event = events_.find(static_cast<std::uint32_t>(to_number(info, 0, "event")));
+  if (event == events_.end() || state_ != State::kOpen) return;
+  event->second->signal();
+  session_->engine->push(EventsChanged{});
+}
+
+void NativeAgent::fail_event(const Napi::CallbackInfo& info) {
+  const auto event = events_.find(static_cast<std::uint32_t>(to_number(info, 0, "event")));
+  std::string message = to_text(info, 1, "message");
+  if (event == events_.end() || state_ != State::kOpen) return;
+  event->second->fail(std::move(message));
+  session_->engine->push(EventsChanged{});
+}
+
+void NativeAgent::release_event(const Napi::CallbackInfo& info) {
+  const auto event = events_.find(static_cast<std::uint32_t>(to_number(info, 0, "event")));
+  if (event == events_.end()) return;
+  const bool is_lost = event->second->state() == EventState::kPending;
+  // Nobody is left who could settle it, and a submission must not wait for ever.
+  if (is_lost) event->second->fail("the event was dropped without being signalled");
+  events_.erase(event);
+  if (is_lost && state_ == State::kOpen) session_->engine->push(EventsChanged{});
+}
+
+void NativeAgent::cancel(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const auto id = static_cast<SubmissionId>(to_integer(env, to_number(info, 0, "submission"), "submission"));
+  if (state_ != State::kOpen || !live_.contains(id)) return;
+  session_->engine->push(CancelSubmission{id});
+}
+
+void NativeAgent::deliver(Napi::Env env, std::vector<Notice>* notices) {
+  for (const Notice& notice : *notices) {
+    if (notice.drained) live_.erase(notice.submission);
+  }
+  const NoticeRecords records = to_records(env, *notices);
+  dispatch_.Call({records.numbers, records.messages});
+}
+
+Napi::Value NativeAgent::close(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const double deadline_ms = to_number(info, 0, "deadlineMs");
+  // Beyond this a deadline is no deadline, and the clock's own range ends.
+  constexpr double kLongestMs = 1e12;
+  if (!(deadline_ms >= 0)) throw_argument(env, "deadlineMs must be a number from 0 on");
+  const auto limit = std::chrono::microseconds(static_cast<std::int64_t>(std::min(deadline_ms, kLongestMs) * 1000));
+  state_ = State::kClosing;
+  const auto reply = expect_reply(env);
+  session_->engine->push(CloseAgent{
+      std::chrono::steady_clock::now() + limit,
+      [reply, link = link_, environment = environment_, session = session_](const CloseReport& report) {
+        Reply::settle(reply, Status::ok(), [link, environment, session, report](Napi::Env e) {
+          // The thread has nothing left to do but to end.
+          (void)session->engine->wait_closed(std::chrono::milliseconds(100));
+          environment->remove(session.get());
+          if (link->agent != nullptr) {
+            link->agent->dispatch_.Reset();
+            link->agent->peers_.clear();
+            link->agent->tables_.clear();
+            link->agent->events_.clear();
+            link->agent->live_.clear();
+          }
+          const Napi::Object out = Napi::Object::New(e);
+          out.Set("drained", Napi::Boolean::New(e, report.drained));
+          out.Set("outstanding", Napi::Number::New(e, static_cast<double>(report.outstanding)));
+          return out;
+        });
+      }});
+  return reply->promise();
+}
+
+}  // namespace kvt

@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "core/status.h"
+#include "engine/agent_engine.h"
+
+namespace kvt {
+
+struct TransportChoice {
+  std::string kind;  // "host" or "nixl"
+  std::string agent_name;
+  std::optional<double> link_gbps;  // host
+  std::string nixl_library;         // nixl; empty = search
+  std::string nixl_package_tree;    // nixl; empty = none
+};
+
+// Makes the factory that the progress thread will call. Wrong options are refused here; what the machine lacks shows when
+// the agent opens.
+Status choose_transport(const TransportChoice& choice, TransportFactory* out);
+
+}  // namespace kvt

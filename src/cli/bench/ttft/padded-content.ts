@@ -1,0 +1,31 @@
+import type { ContentJob, PageContent, VerifyResult } from '../../../agent/page-content.js';
+import { paddedToBlock } from '../prompt-source.js';
+
+/**
+ * Writes the rest of a prompt's last page as well.
+ * Why: whole pages are moved. With known content up to the last byte every byte that was sent can be verified.
+ */
+export class PaddedContent implements PageContent {
+  readonly #inner: PageContent;
+  readonly #tokensPerBlock: number;
+
+  constructor(inner: PageContent, tokensPerBlock: number) {
+    this.#inner = inner;
+    this.#tokensPerBlock = tokensPerBlock;
+  }
+
+  /** One seed per token of the prompt's pages: the prompt's, then the padding's. */
+  chainTokenSeeds(tokens: Uint32Array): BigUint64Array {
+    return this.#inner.chainTokenSeeds(paddedToBlock(tokens, this.#tokensPerBlock));
+  }
+
+  /** A job that ends inside the last page is extended to its end; what a later chunk computes there overwrites the padding. */
+  fill(job: ContentJob): Promise<{ readonly bytesWritten: number }> {
+    const lastPageBegin = job.tokenSeeds.length - this.#tokensPerBlock;
+    return this.#inner.fill(job.tokenEnd > lastPageBegin ? { ...job, tokenEnd: job.tokenSeeds.length } : job);
+  }
+
+  verify(job: ContentJob): Promise<VerifyResult> {
+    return this.#inner.verify(job);
+  }
+}

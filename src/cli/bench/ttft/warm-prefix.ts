@@ -1,0 +1,61 @@
+import type { PageContent } from '../../../agent/page-content.js';
+import { chainBlockHashes } from '../../../cache/block-hash.js';
+import type { KvCacheManager, RequestId } from '../../../cache/kv-cache-manager.js';
+import { InternalError, ResourceError } from '../../../errors.js';
+import type { PageTable } from '../../../mapping/page-table.js';
+
+export interface WarmPrefixParts {
+  readonly cache: KvCacheManager;
+  readonly content: PageContent;
+  readonly pageTable: PageTable;
+}
+
+/**
+ * Makes the server hold the first `warmTokens` tokens of a prompt, as a request before would have left them: real pages with the right
+ * content, matchable by hash, owned by nobody.
+ * @param warmTokens whole blocks, less than the prompt
+ * @throws ResourceError when the pool has no room
+ */
+export async function warmPrefix(
+  { cache, content, pageTable }: WarmPrefixParts,
+  id: RequestId,
+  tokens: Uint32Array,
+  warmTokens: number,
+): Promise<void> {
+  if (warmTokens === 0) return;
+  const blockHashes = chainBlockHashes(tokens, cache.tokensPerBlock);
+  const { prepopulatedLen } = cache.addRequest(id, { promptLen: tokens.length, blockHashes });
+  try {
+    if (!cache.ensureCapacity(id, warmTokens)) {
+      throw new ResourceError(`no room for a cached prefix of ${warmTokens} tokens; raise --pool-tokens`);
+    }
+    const tokenSeeds = content.chainTokenSeeds(tokens);
+    const begin = prepopulatedLen / cache.tokensPerBlock;
+    const end = warmTokens / cache.tokensPerBlock;
+    if (begin >= end) return;
+    await Promise.all(
+      cache.layerGroups.map(async (_, group) => {
+        const run = cache.getBlockIdsRange(id, group, begin, end);
+        const tokenBegin = run.begin * cache.tokensPerBlock;
+        await content.fill({
+          table: pageTable,
+          group,
+          run,
+          tokenBegin,
+          tokenEnd: warmTokens,
+          tokenSeeds,
+          firstHead: 0,
+        });
+      }),
+    );
+    cache.markComputed(id, warmTokens);
+  } finally {
+    cache.freeRequest(id);
+  }
+  // The next request of this prompt must find it, or the bench would measure something else than it says.
+  const probe = cache.addRequest(id, { promptLen: tokens.length, blockHashes });
+  cache.freeRequest(id);
+  if (probe.prepopulatedLen !== warmTokens) {
+    throw new InternalError(`a prefix of ${warmTokens} tokens was cached, ${probe.prepopulatedLen} were found`);
+  }
+}
