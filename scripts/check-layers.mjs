@@ -33,8 +33,10 @@ function isIn(file, places) {
 for (const file of filesUnder('src', ['.ts'])) {
   const source = readFileSync(join(ROOT, file), 'utf8');
   const imports = [...source.matchAll(/(?:from|import)\s*\(?\s*'([^']+)'/g)].map((match) => match[1]);
+  if (/['"]node-gyp-build['"]|\bdlopen\(|\.node['"]/.test(source) && file !== ADDON_LOADER) {
+    report(file, `only ${ADDON_LOADER} loads the addon`);
+  }
   for (const specifier of imports) {
-    if (specifier === 'node-gyp-build' && file !== ADDON_LOADER) report(file, `only ${ADDON_LOADER} loads the addon`);
     if (!specifier.startsWith('.')) continue;
     const target = relative(ROOT, join(ROOT, dirname(file), specifier)).replace(/\.js$/, '.ts');
     if (!target.startsWith('src/')) report(file, `imports ${target}, which is outside src`);

@@ -37,4 +37,7 @@ class Environment {
   std::vector<std::shared_ptr<AgentSession>> sessions_;
 };
 
+// The environment that `env` was loaded into; defined beside the addon's entry point.
+Environment* environment_of(Napi::Env env);
+
 }  // namespace kvt

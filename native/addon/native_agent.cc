@@ -145,7 +145,7 @@ Napi::Value NativeAgent::metadata(const Napi::CallbackInfo& info) {
   const auto reply = expect_reply(env);
   session_->engine->push(GetMetadata{[reply](const Status& status, std::vector<std::byte> bytes) {
     Reply::settle(reply, status, [bytes = std::move(bytes)](Napi::Env e) {
-      const auto out = Napi::Uint8Array::New(e, bytes.size());
+      auto out = Napi::Uint8Array::New(e, bytes.size());
       if (!bytes.empty()) std::memcpy(out.Data(), bytes.data(), bytes.size());
       return out;
     });
@@ -200,7 +200,7 @@ Napi::Value NativeAgent::read(const Napi::CallbackInfo& info) {
   const std::uint64_t address = to_size(env, to_number(info, 0, "address"), "address");
   const std::uint64_t length = to_size(env, to_number(info, 1, "length"), "length");
   const MemoryLease held = lease(env, address, length);
-  const auto out = Napi::Uint8Array::New(env, length);
+  auto out = Napi::Uint8Array::New(env, length);
   // NOLINTNEXTLINE(performance-no-int-to-ptr): pools are known by address
   if (length > 0) std::memcpy(out.Data(), reinterpret_cast<const void*>(address), length);
   return out;

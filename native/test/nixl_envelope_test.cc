@@ -134,7 +134,7 @@ TEST(NixlEnvelope, RefusesABlobThatNamesAnother) {
 TEST(NixlEnvelope, RefusesToEncodeWhatItWouldNotDecode) {
   std::vector<std::byte> bytes;
   Envelope spaced = sample();
-  spaced.name = "a b";
+  spaced.name = "a\nb";
   EXPECT_FALSE(encode_envelope(spaced, &bytes).is_ok());
   Envelope empty = sample();
   empty.blob.clear();

@@ -3,9 +3,15 @@
 #include <dlfcn.h>
 #include <gtest/gtest.h>
 
+#include <cstdint>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "test/nixl_fake.h"
 #include "transport/nixl_environment.h"
@@ -189,9 +195,19 @@ TEST(NixlLibrary, WritesTheConfigurationInTheLayoutOfTheLibrary) {
     ASSERT_EQ(config.size(), 40u);
     EXPECT_EQ(config[0], 0) << "progress thread";
     EXPECT_EQ(config[1], 0) << "listen thread";
-    const std::size_t workers_at = path == std::string(KVT_NIXL_FAKE_VERSIONED) ? 8 : 12;
-    for (std::size_t i = 2; i < 16; ++i)
-      EXPECT_EQ(config[i], i == workers_at ? 1 : 0) << "byte " << i << " of " << path;
+    const auto field = [&](std::size_t at) {
+      std::uint32_t value = 0;
+      std::memcpy(&value, config.data() + at, sizeof(value));
+      return value;
+    };
+    const bool is_versioned = path == std::string(KVT_NIXL_FAKE_VERSIONED);
+    if (is_versioned) {
+      EXPECT_EQ(field(0) >> 16, 0u) << "listen port";
+    } else {
+      EXPECT_EQ(field(4), 0u) << "listen port";
+    }
+    EXPECT_EQ(field(is_versioned ? 4 : 8), 0u) << "sync mode NONE in " << path;
+    EXPECT_EQ(field(is_versioned ? 8 : 12), 1u) << "workers in " << path;
     EXPECT_EQ(config[32], 0) << "telemetry";
   }
 }

@@ -14,11 +14,11 @@ constexpr char kMagic[8] = {'K', 'V', 'T', 'H', 'O', 'S', 'T', '\n'};
 constexpr std::uint16_t kVersion = 1;
 constexpr std::size_t kHeaderBytes = 48;
 constexpr std::size_t kMaxNameBytes = 64;
+constexpr std::size_t kRegionBytes = 16;
 
 template <typename T>
-void append(std::vector<std::byte>* out, const T& value) {
-  const auto* at = reinterpret_cast<const std::byte*>(&value);
-  out->insert(out->end(), at, at + sizeof value);
+void write_at(std::vector<std::byte>* bytes, std::size_t offset, const T& value) {
+  std::memcpy(bytes->data() + offset, &value, sizeof value);
 }
 
 template <typename T>
@@ -35,17 +35,18 @@ Status refuse(const std::string& what) {
 }  // namespace
 
 std::vector<std::byte> encode_host_metadata(const HostMetadata& metadata) {
-  std::vector<std::byte> out;
-  append(&out, kMagic);
-  append(&out, kVersion);
-  append(&out, static_cast<std::uint16_t>(metadata.socket_name.size()));
-  append(&out, static_cast<std::uint32_t>(metadata.regions.size()));
-  append(&out, metadata.boot_id);
-  append(&out, metadata.token);
-  for (const char c : metadata.socket_name) out.push_back(static_cast<std::byte>(c));
-  for (const MemoryRange& region : metadata.regions) {
-    append(&out, static_cast<std::uint64_t>(region.base));
-    append(&out, static_cast<std::uint64_t>(region.size));
+  const std::size_t regions_at = kHeaderBytes + metadata.socket_name.size();
+  std::vector<std::byte> out(regions_at + metadata.regions.size() * kRegionBytes);
+  write_at(&out, 0, kMagic);
+  write_at(&out, 8, kVersion);
+  write_at(&out, 10, static_cast<std::uint16_t>(metadata.socket_name.size()));
+  write_at(&out, 12, static_cast<std::uint32_t>(metadata.regions.size()));
+  write_at(&out, 16, metadata.boot_id);
+  write_at(&out, 32, metadata.token);
+  std::memcpy(out.data() + kHeaderBytes, metadata.socket_name.data(), metadata.socket_name.size());
+  for (std::size_t i = 0; i < metadata.regions.size(); ++i) {
+    write_at(&out, regions_at + i * kRegionBytes, static_cast<std::uint64_t>(metadata.regions[i].base));
+    write_at(&out, regions_at + i * kRegionBytes + 8, static_cast<std::uint64_t>(metadata.regions[i].size));
   }
   return out;
 }
@@ -59,7 +60,7 @@ Status decode_host_metadata(std::span<const std::byte> bytes, HostMetadata* out)
   const std::size_t region_count = read_at<std::uint32_t>(bytes, 12);
   if (name_bytes == 0 || name_bytes > kMaxNameBytes) return refuse("bad socket name length");
   if (region_count > kMaxHostRegions) return refuse(std::to_string(region_count) + " regions");
-  if (bytes.size() != kHeaderBytes + name_bytes + region_count * 16) return refuse("its length does not fit its counts");
+  if (bytes.size() != kHeaderBytes + name_bytes + region_count * kRegionBytes) return refuse("its length does not fit its counts");
 
   HostMetadata metadata;
   metadata.boot_id = read_at<std::array<std::byte, 16>>(bytes, 16);
@@ -67,7 +68,7 @@ Status decode_host_metadata(std::span<const std::byte> bytes, HostMetadata* out)
   metadata.socket_name.assign(reinterpret_cast<const char*>(bytes.data()) + kHeaderBytes, name_bytes);
   RegionSet regions;
   for (std::size_t i = 0; i < region_count; ++i) {
-    const std::size_t at = kHeaderBytes + name_bytes + i * 16;
+    const std::size_t at = kHeaderBytes + name_bytes + i * kRegionBytes;
     const MemoryRange range{read_at<std::uint64_t>(bytes, at), read_at<std::uint64_t>(bytes, at + 8)};
     if (!regions.add(range)) return refuse("region " + std::to_string(i) + " is empty, wraps or overlaps another");
   }

@@ -43,8 +43,9 @@ std::uint64_t checksum(std::span<const std::byte> bytes) {
 }
 
 bool is_valid_name(std::string_view name) {
-  return !name.empty() && name.size() <= kMaxNameBytes &&
-         std::all_of(name.begin(), name.end(), [](char c) { return c > ' ' && c <= '~'; });
+  return !name.empty() && name.size() <= kMaxNameBytes && std::all_of(name.begin(), name.end(), [](char c) {
+    return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f;
+  });
 }
 
 Status refuse(const std::string& what) {
@@ -64,7 +65,7 @@ std::optional<std::string_view> name_in_blob(std::span<const std::byte> blob) {
 }
 
 Status encode_envelope(const Envelope& envelope, std::vector<std::byte>* out) {
-  if (!is_valid_name(envelope.name)) return refuse("agent name must be 1 to 255 visible ASCII characters");
+  if (!is_valid_name(envelope.name)) return refuse("agent name must be 1 to 255 bytes without control characters");
   if (envelope.regions.all().size() > kMaxRegions) return refuse("more than 4096 regions");
   if (envelope.blob.empty() || envelope.blob.size() > kMaxBlobBytes)
     return refuse("NIXL blob is empty or above 16 MiB");
@@ -112,7 +113,7 @@ Status decode_envelope(std::span<const std::byte> bytes, Envelope* out) {
   Envelope envelope;
   std::size_t offset = kHeaderBytes;
   for (const std::byte value : content.subspan(offset, name_size)) envelope.name.push_back(static_cast<char>(value));
-  if (!is_valid_name(envelope.name)) return refuse("agent name must be 1 to 255 visible ASCII characters");
+  if (!is_valid_name(envelope.name)) return refuse("agent name must be 1 to 255 bytes without control characters");
   offset += name_size;
   for (std::size_t i = 0; i < region_count; ++i, offset += kRegionBytes) {
     const auto kind = read<std::uint32_t>(bytes, offset + 16);

@@ -21,7 +21,7 @@ namespace kvt::nixl {
 //   6       2      name length n, 1..255
 //   8       4      region count r, 0..4096
 //   12      4      blob length b, 1..16 Mi
-//   16      n      agent name, visible ASCII
+//   16      n      agent name, no control characters
 //   16+n    24*r   regions: base u64, size u64, kind u32, device i32
 //   ...     b      NIXL's blob
 //   ...     8      FNV-1a 64 of everything before

@@ -85,11 +85,21 @@ struct Loaded {
 };
 
 std::mutex load_mutex;
-const Loaded* loaded = nullptr;  // guarded by load_mutex
+const Loaded* loaded = nullptr;                     // guarded by load_mutex
+std::vector<std::string>* prepare_notes = nullptr;  // guarded by load_mutex, never freed
+
+// Under load_mutex.
+const std::vector<std::string>& prepare_once() {
+  if (prepare_notes == nullptr) {
+    prepare_notes = new std::vector<std::string>();
+    prepare_ucx_environment(prepare_notes);
+  }
+  return *prepare_notes;
+}
 
 // Null when no candidate is usable; `attempt` then holds what was tried.
 bool search(const NixlOptions& options, Loaded* attempt) {
-  prepare_ucx_environment(&attempt->notes);
+  attempt->notes = prepare_once();
   const CudaDriver driver = find_cuda_driver();
   for (const Candidate& candidate : library_candidates(options, driver.major)) {
     std::string problem;
@@ -190,6 +200,11 @@ const Library* load(const NixlOptions& options, NixlProbe* probe) {
 }
 
 }  // namespace nixl
+
+void prepare_process_for_nixl() {
+  const std::lock_guard<std::mutex> lock(nixl::load_mutex);
+  (void)nixl::prepare_once();
+}
 
 NixlProbe probe_nixl(const NixlOptions& options) {
   NixlProbe probe;

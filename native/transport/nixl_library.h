@@ -26,6 +26,11 @@ struct NixlProbe {
 // Finds and loads the library as make_nixl_transport would, and creates no agent. Any thread.
 NixlProbe probe_nixl(const NixlOptions& options);
 
+// Sets what UCX must find in the process environment before the first agent; what is set right already stays.
+// Idempotent. Call it on the thread that starts the agent, where JavaScript's own writes to the environment happen too:
+// changing it under a reader on another thread is undefined. make_nixl_transport does it otherwise.
+void prepare_process_for_nixl();
+
 namespace nixl {
 
 // Role: the one loaded libnixl_capi.so of this process.

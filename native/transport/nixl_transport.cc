@@ -23,7 +23,7 @@ using nixl::XferReq;
 
 // Copies between host pools happen inside post, at 2 to 8 GB/s, so that the limits are a bound on the time one post
 // takes: about half a millisecond on shared memory.
-constexpr BatchLimits kHostLimits{.max_runs = 64, .max_bytes = std::size_t{4} << 20, .max_in_flight = 4};
+constexpr BatchLimits kHostLimits{.max_runs = 128, .max_bytes = std::size_t{4} << 20, .max_in_flight = 4};
 
 // Names are kept to refuse a lost incarnation; the bound only keeps a year of restarts from growing the list.
 constexpr std::size_t kMaxLostNames = 4096;
@@ -427,8 +427,11 @@ std::unique_ptr<Transport> make_nixl_transport(const nixl::Library& library, con
   // An envelope with this name must be possible later; better to hear of it now.
   std::vector<std::byte> unused;
   const nixl::Envelope sample{.name = options.agent_name, .regions = {}, .blob = {std::byte{0}}};
-  *error = nixl::encode_envelope(sample, &unused);
-  if (!error->is_ok()) return nullptr;
+  if (!nixl::encode_envelope(sample, &unused).is_ok()) {
+    *error = Status(StatusCode::kInvalidArgument, "the agent name must be 1 to 255 bytes without control characters");
+    return nullptr;
+  }
+  *error = Status::ok();
   return std::make_unique<NixlTransport>(library, options);
 }
 

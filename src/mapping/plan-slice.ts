@@ -66,13 +66,12 @@ export function planAux(mapping: PeerMapping, sourceSlot: number, destinationSlo
 /** One wrong slot would be someone else's page. `pairRuns` gives no negative ones. */
 function checkSlots(slotPairs: Int32Array, group: GroupMapping): void {
   for (let i = 0; i < slotPairs.length; i += 2) {
-    const [source, destination] = [slotPairs[i] as number, slotPairs[i + 1] as number];
-    if (source >= group.sourceSlotCount || destination >= group.destinationSlotCount) {
-      const [side, slot, count] =
-        source >= group.sourceSlotCount
-          ? ['source', source, group.sourceSlotCount]
-          : ['destination', destination, group.destinationSlotCount];
-      throw new ArgumentError(`layer group ${group.group}: ${side} slot ${slot} is outside [0, ${count})`);
-    }
+    refuseMissing(slotPairs[i] as number, group.sourceSlotCount, 'source', group);
+    refuseMissing(slotPairs[i + 1] as number, group.destinationSlotCount, 'destination', group);
   }
+}
+
+function refuseMissing(slot: number, slotCount: number, side: string, group: GroupMapping): void {
+  if (slot < slotCount) return;
+  throw new ArgumentError(`layer group ${group.group}: ${side} slot ${slot} is outside [0, ${slotCount})`);
 }

@@ -17,7 +17,8 @@ export function sortSlotPairs(pairs: Int32Array): Int32Array {
 
 function isSorted(pairs: Int32Array): boolean {
   for (let i = 2; i < pairs.length; i += 2) {
-    const [previous, next] = [pairs[i - 2] as number, pairs[i] as number];
+    const previous = pairs[i - 2] as number;
+    const next = pairs[i] as number;
     if (previous > next || (previous === next && (pairs[i - 1] as number) > (pairs[i + 1] as number))) return false;
   }
   return true;
@@ -58,7 +59,8 @@ function radixSortBySource(pairs: Int32Array): Int32Array {
 /** Rare: a source slot that goes to several places. Insertion among equals. */
 function sortTies(pairs: Int32Array): void {
   for (let i = 2; i < pairs.length; i += 2) {
-    const [source, destination] = [pairs[i] as number, pairs[i + 1] as number];
+    const source = pairs[i] as number;
+    const destination = pairs[i + 1] as number;
     let at = i;
     while (at > 0 && pairs[at - 2] === source && (pairs[at - 1] as number) > destination) {
       pairs[at + 1] = pairs[at - 1] as number;

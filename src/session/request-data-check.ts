@@ -1,6 +1,6 @@
 import { type KvTransceiverError, ProtocolError } from '../errors.js';
 import type { LlmRequest } from '../executor/request.js';
-import { HOLE } from '../geometry/block-run.js';
+import { validateRun } from '../mapping/index.js';
 import type { RequestData } from '../wire/messages.js';
 import type { Peer } from './peer-registry.js';
 
@@ -23,12 +23,12 @@ export function checkRequestData(
   for (const [index, group] of layerGroups.entries()) {
     const run = message.runs[index];
     if (run === undefined) return refuse(`no run for layer group ${index}`);
-    const blockCount = Math.ceil(message.promptLen / group.tokensPerBlock);
-    if (run.begin + run.slots.length > blockCount)
-      return refuse(`the run of layer group ${index} ends at block ${run.begin + run.slots.length} of ${blockCount}`);
-    for (const slot of run.slots)
-      if (slot !== HOLE && (slot < 0 || slot >= group.slotCount))
-        return refuse(`slot ${slot} of layer group ${index}, which has ${group.slotCount} slots`);
+    try {
+      validateRun(run, group, Math.ceil(message.promptLen / group.tokensPerBlock), `the run of layer group ${index}`);
+    } catch (cause) {
+      if (!(cause instanceof ProtocolError)) throw cause;
+      return refuse(cause.message);
+    }
   }
   if (message.auxSlot >= (aux?.slotCount ?? 0))
     return refuse(`aux slot ${message.auxSlot}, but it published ${aux?.slotCount ?? 0}`);

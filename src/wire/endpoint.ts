@@ -1,3 +1,4 @@
+import { isIpv4 } from '../config/host-address.js';
 import { MAX_ENDPOINT_BYTES } from './limits.js';
 
 export interface EndpointParts {
@@ -6,7 +7,6 @@ export interface EndpointParts {
 }
 
 const ENDPOINT = /^tcp:\/\/([A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?):([1-9][0-9]{0,4})$/;
-const IPV4 = /^(?:(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])\.){3}(?:25[0-5]|2[0-4][0-9]|1[0-9]{2}|[1-9]?[0-9])$/;
 
 /**
  * The one form of a control endpoint: `tcp://host:port`, host an IPv4 address or a DNS name. Other transports of the messaging
@@ -27,12 +27,4 @@ export function parseEndpoint(endpoint: string): EndpointParts | null {
 
 export function formatEndpoint({ host, port }: EndpointParts): string {
   return `tcp://${host}:${port}`;
-}
-
-export function isIpv4(host: string): boolean {
-  return IPV4.test(host);
-}
-
-export function isLoopback(host: string): boolean {
-  return host === 'localhost' || (isIpv4(host) && host.startsWith('127.'));
 }

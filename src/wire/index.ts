@@ -1,5 +1,5 @@
 /** Control plane on the wire: messages, their codec, and the messenger that carries them. */
-export { type EndpointParts, formatEndpoint, isLoopback, parseEndpoint } from './endpoint.js';
+export { type EndpointParts, formatEndpoint, parseEndpoint } from './endpoint.js';
 export { decodeFrame, type EncodeOptions, encodeFrame } from './frame-codec.js';
 export {
   type FrameHeader,

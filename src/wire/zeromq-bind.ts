@@ -1,7 +1,8 @@
 import { lookup } from 'node:dns/promises';
 import { Router } from 'zeromq';
+import { isIpv4, isLoopback } from '../config/host-address.js';
 import { ConfigError, ResourceError } from '../errors.js';
-import { formatEndpoint, isIpv4, isLoopback, parseEndpoint } from './endpoint.js';
+import { formatEndpoint, parseEndpoint } from './endpoint.js';
 import { MAX_FRAME_BYTES } from './limits.js';
 import { zeromqContext } from './zeromq-context.js';
 
@@ -16,7 +17,7 @@ export interface BindOptions {
   /** 0 (default) = any free port; a range = the first free one in it. */
   readonly port?: number | PortRange;
   /** What peers are told to connect to; needed when `host` is 0.0.0.0. Default: `host`. */
-  readonly advertiseHost?: string;
+  readonly advertiseHost?: string | null;
   /** Allows a bind that other machines can reach, without encryption. Default false. */
   readonly allowPlaintext?: boolean;
 }
@@ -34,7 +35,7 @@ export interface BoundRouter {
 export async function bindRouter(options: BindOptions): Promise<BoundRouter> {
   const host = options.host ?? '127.0.0.1';
   const range = portRange(options.port ?? 0);
-  const advertiseHost = checkAdvertised(host, options.advertiseHost);
+  const advertiseHost = checkAdvertised(host, options.advertiseHost ?? null);
   if (!isLoopback(host) && options.allowPlaintext !== true) {
     throw new ConfigError(
       `listen.host ${host} can be reached from other machines and control frames would not be encrypted; ` +
@@ -71,14 +72,14 @@ function portRange(port: number | PortRange): PortRange {
   return { first, last };
 }
 
-function checkAdvertised(host: string, advertiseHost: string | undefined): string {
+function checkAdvertised(host: string, advertiseHost: string | null): string {
   const advertised = advertiseHost ?? (host === 'localhost' ? '127.0.0.1' : host);
   if (advertised === '0.0.0.0') {
     throw new ConfigError('listen.host 0.0.0.0 is no address that peers can connect to; set listen.advertiseHost');
   }
   if (parseEndpoint(formatEndpoint({ host: advertised, port: 1 })) === null) {
     throw new ConfigError(
-      `${advertiseHost === undefined ? 'listen.host' : 'listen.advertiseHost'} must be an IPv4 address or a host name, ` +
+      `${advertiseHost === null ? 'listen.host' : 'listen.advertiseHost'} must be an IPv4 address or a host name, ` +
         `got ${JSON.stringify(advertised)}`,
     );
   }

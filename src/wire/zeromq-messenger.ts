@@ -9,7 +9,7 @@ import { type BindOptions, bindRouter } from './zeromq-bind.js';
 import { ZeromqPeer } from './zeromq-peer.js';
 
 export interface ZeromqMessengerOptions extends BindOptions {
-  /** CURVE keys. This build has no encryption: anything but undefined is refused rather than ignored. */
+  /** CURVE keys. This build has no encryption: a key is refused rather than ignored. */
   readonly curve?: unknown;
   /** Frames and bytes that wait for one peer; the frame that does not fit is dropped. Defaults 4096 and 64 MiB. */
   readonly maxQueuedFrames?: number;
@@ -48,7 +48,7 @@ export class ZeromqMessenger implements Messenger {
    * @throws ConfigError for wrong options, a port in use (naming it), a bind beyond loopback without `allowPlaintext`, or `curve`
    */
   static async open(options: ZeromqMessengerOptions = {}): Promise<ZeromqMessenger> {
-    if (options.curve !== undefined) {
+    if (options.curve !== undefined && options.curve !== null) {
       throw new ConfigError(
         'security.curve: encryption of the control plane is not available in this build; remove security.curve and bind to loopback, ' +
           'or set security.allowPlaintext on a network you trust',

@@ -1,6 +1,7 @@
 import { lookup } from 'node:dns/promises';
 import { Dealer, type Event, type Observer } from 'zeromq';
-import { type EndpointParts, isIpv4 } from './endpoint.js';
+import { isIpv4 } from '../config/host-address.js';
+import type { EndpointParts } from './endpoint.js';
 import { FrameQueue, type FrameQueueLimits } from './frame-queue.js';
 import { MAX_FRAME_BYTES } from './limits.js';
 import type { DropReason, MessengerCounters } from './messenger-counters.js';

@@ -1,2 +1,23 @@
+import { capabilities } from '../../agent/native.js';
 import { UsageError } from '../usage-error.js';
 import type { MachineInfo } from './output-contract.js';
+
+type AgentKind = 'host' | 'nixl';
+
+export async function isAgentAvailable(kind: AgentKind): Promise<boolean> {
+  return (await capabilities())[kind].available;
+}
+
+/** @throws UsageError naming why the agent is not there and what to do */
+export async function requireAgent(option: string, kind: AgentKind): Promise<void> {
+  const found = (await capabilities())[kind];
+  if (found.available) return;
+  const remedy =
+    kind === 'nixl' ? "run 'npm run nixl', set KV_TRANSCEIVER_NIXL_LIB, or use the host agent" : "run 'npm run build'";
+  throw new UsageError(`${option}: the ${kind} agent is not there: ${found.reason ?? 'unknown reason'}; ${remedy}`);
+}
+
+export async function nixlFacts(): Promise<MachineInfo['nixl']> {
+  const { nixl } = await capabilities();
+  return nixl.available ? { version: nixl.version ?? 'unknown', path: nixl.path ?? '' } : null;
+}

@@ -1,16 +1,10 @@
 import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
 import { arch, cpus, release, totalmem } from 'node:os';
 import { fileURLToPath } from 'node:url';
 import type { MachineInfo } from './output-contract.js';
 
 /** Package root, seen from dist/cli/bench and from src/cli/bench alike. */
 const PACKAGE_ROOT = fileURLToPath(new URL('../../../', import.meta.url));
-
-export function packageVersion(): string {
-  const manifest = JSON.parse(readFileSync(`${PACKAGE_ROOT}package.json`, 'utf8')) as { version: string };
-  return manifest.version;
-}
 
 /** The checkout's commit, or `unknown` where the package was installed without its history. */
 export function commitOfCheckout(): string {

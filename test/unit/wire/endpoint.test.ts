@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { formatEndpoint, isIpv4, isLoopback, parseEndpoint } from '../../../src/wire/endpoint.js';
+import { isIpv4, isLoopback } from '../../../src/config/host-address.js';
+import { formatEndpoint, parseEndpoint } from '../../../src/wire/endpoint.js';
 
 describe('parseEndpoint', () => {
   it.each([

@@ -2,12 +2,13 @@ import { SystemClock } from '../../../clock.js';
 import { buildPageTable, rebasePageTable } from '../../../mapping/build-page-table.js';
 import { mapPeer } from '../../../mapping/peer-mapping.js';
 import { planSlice } from '../../../mapping/plan-slice.js';
+import { PACKAGE_VERSION } from '../../../package-version.js';
 import { type OptionValues, readOptions } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
 import { nixlFacts, requireAgent } from '../agent-availability.js';
 import { CompletionWaiter } from '../completion-waiter.js';
 import { checkJsonTarget, writeJson } from '../json-file.js';
-import { commitOfCheckout, describeMachine, packageVersion } from '../machine-info.js';
+import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { openAgent } from '../open-agent.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { SeededRandom, shuffle } from '../seeded-random.js';
@@ -36,7 +37,11 @@ interface DispatchRow {
   readonly submitUs: Percentiles;
   /** From the return of `submit` to the native thread's first post. */
   readonly nativeBeforePostUs: Percentiles;
-  readonly samples: readonly { readonly planUs: number; readonly submitUs: number; readonly nativeBeforePostUs: number }[];
+  readonly samples: readonly {
+    readonly planUs: number;
+    readonly submitUs: number;
+    readonly nativeBeforePostUs: number;
+  }[];
 }
 
 /** `kv-transceiver bench dispatch`. @returns the exit code */
@@ -47,7 +52,7 @@ export async function dispatchCommand(args: readonly string[]): Promise<number> 
   if (tooFew !== undefined) {
     throw new UsageError(`--moves: ${tooFew} does not divide by the ${options.layers} layers of a block (--layers)`);
   }
-  await requireAgent(options.agent);
+  await requireAgent('--agent', options.agent);
   const startedAt = new Date().toISOString();
   const rows = await measureRows(options);
   const checks = rows
@@ -55,12 +60,20 @@ export async function dispatchCommand(args: readonly string[]): Promise<number> 
     .map((row): Check => {
       const value = row.jsThreadUs.p50;
       const subject = String(row.moves);
-      return { name: 'jsThreadUs', subject, met: value <= BOUND_US, judged: options.judge, value, bound: BOUND_US, relation: '<=' };
+      return {
+        name: 'jsThreadUs',
+        subject,
+        met: value <= BOUND_US,
+        judged: options.judge,
+        value,
+        bound: BOUND_US,
+        relation: '<=',
+      };
     });
   const output: BenchOutput<DispatchRow> = {
     schema: OUTPUT_SCHEMA,
     bench: 'dispatch',
-    version: packageVersion(),
+    version: PACKAGE_VERSION,
     commit: commitOfCheckout(),
     startedAt,
     settings: options,
@@ -72,7 +85,10 @@ export async function dispatchCommand(args: readonly string[]): Promise<number> 
   };
   const out = options.json === '-' ? process.stderr : process.stdout;
   out.write(`${dispatchTable(rows)}\n`);
-  for (const check of checks) out.write(`${check.met ? 'met' : 'NOT MET'}  JS thread, ${check.subject} moves: ${check.value.toFixed(1)} us <= ${check.bound} us\n`);
+  for (const check of checks)
+    out.write(
+      `${check.met ? 'met' : 'NOT MET'}  JS thread, ${check.subject} moves: ${check.value.toFixed(1)} us <= ${check.bound} us\n`,
+    );
   writeJson(options.json, output);
   return checks.some((check) => check.judged && !check.met) ? 1 : 0;
 }
@@ -94,13 +110,18 @@ async function measureRows(options: OptionValues<typeof DISPATCH_OPTIONS>): Prom
     poolLayout: 'per-layer',
     blockLayout: 'HND',
   });
-  const [sender, receiver] = [await openAgent(options.agent, null, 'dispatch-sender'), await openAgent(options.agent, null, 'dispatch-receiver')];
+  const [sender, receiver] = [
+    await openAgent(options.agent, null, 'dispatch-sender'),
+    await openAgent(options.agent, null, 'dispatch-receiver'),
+  ];
   try {
     const local = rebasePageTable(table, (await sender.agent.allocatePool({ sizeBytes })).base);
     const remote = rebasePageTable(table, (await receiver.agent.allocatePool({ sizeBytes })).base);
     const peer = await sender.agent.addPeer(await receiver.agent.metadata(), 'dispatch-receiver');
     const mapping = mapPeer(local, remote);
-    const fragments = mapping.groups.map((group) => sender.agent.prepareFragments(peer, local, remote, group.fragments));
+    const fragments = mapping.groups.map((group) =>
+      sender.agent.prepareFragments(peer, local, remote, group.fragments),
+    );
     const clock = new SystemClock();
     const settled = new CompletionWaiter();
     sender.agent.onCompletions((batch) => settled.accept(batch));
@@ -111,7 +132,10 @@ async function measureRows(options: OptionValues<typeof DISPATCH_OPTIONS>): Prom
       const pairs = moves / options.layers;
       const samples: DispatchRow['samples'][number][] = [];
       for (let round = -WARM_UP_ROUNDS; round < options.rounds; round++) {
-        const [source, destination] = [randomRun(blocks, pairs, 2 * submission), randomRun(blocks, pairs, 2 * submission + 1)];
+        const [source, destination] = [
+          randomRun(blocks, pairs, 2 * submission),
+          randomRun(blocks, pairs, 2 * submission + 1),
+        ];
         submission++;
         const done = settled.expect(submission);
         const startMs = clock.now();
@@ -121,7 +145,10 @@ async function measureRows(options: OptionValues<typeof DISPATCH_OPTIONS>): Prom
           id: submission,
           peer,
           flow: 1,
-          groups: plan.groups.map((group) => ({ fragments: fragments[group.group] as (typeof fragments)[number], slotPairs: group.slotPairs })),
+          groups: plan.groups.map((group) => ({
+            fragments: fragments[group.group] as (typeof fragments)[number],
+            slotPairs: group.slotPairs,
+          })),
           after: null,
         });
         const submittedMs = clock.now();
@@ -167,22 +194,32 @@ function toRow(
 }
 
 /** `count` slots in random order, as a used cache manager would hand them out. */
-function randomRun(slotCount: number, count: number, seed: number): { readonly begin: number; readonly slots: Int32Array } {
-  const all = shuffle(Int32Array.from({ length: slotCount }, (_, slot) => slot), new SeededRandom(BigInt(seed + 1)));
+function randomRun(
+  slotCount: number,
+  count: number,
+  seed: number,
+): { readonly begin: number; readonly slots: Int32Array } {
+  const all = shuffle(
+    Int32Array.from({ length: slotCount }, (_, slot) => slot),
+    new SeededRandom(BigInt(seed + 1)),
+  );
   return { begin: 0, slots: all.slice(0, count) };
 }
 
 function dispatchTable(rows: readonly DispatchRow[]): string {
   return renderTable(
     ['moves', 'blocks', 'JS thread p50 us', 'p99', 'plan p50', 'submit p50', 'native before post p50', 'p99'],
-    rows.map((row) =>
-      [
-        String(row.moves),
-        String(row.pairs),
-        ...[row.jsThreadUs.p50, row.jsThreadUs.p99, row.planUs.p50, row.submitUs.p50, row.nativeBeforePostUs.p50, row.nativeBeforePostUs.p99].map(
-          (us) => us.toFixed(1),
-        ),
-      ],
-    ),
+    rows.map((row) => [
+      String(row.moves),
+      String(row.pairs),
+      ...[
+        row.jsThreadUs.p50,
+        row.jsThreadUs.p99,
+        row.planUs.p50,
+        row.submitUs.p50,
+        row.nativeBeforePostUs.p50,
+        row.nativeBeforePostUs.p99,
+      ].map((us) => us.toFixed(1)),
+    ]),
   );
 }

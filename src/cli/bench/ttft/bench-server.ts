@@ -1,4 +1,3 @@
-import { randomBytes } from 'node:crypto';
 import type { PageContent } from '../../../agent/page-content.js';
 import type { TransferAgent } from '../../../agent/transfer-agent.js';
 import { chainBlockHashes } from '../../../cache/block-hash.js';
@@ -8,14 +7,12 @@ import { SystemClock } from '../../../clock.js';
 import { PaceCurve } from '../../../executor/engines/pace-curve.js';
 import { PacedEngine } from '../../../executor/engines/paced-engine.js';
 import { Executor } from '../../../executor/executor.js';
-import { buildPageTable, rebasePageTable, withAux } from '../../../mapping/build-page-table.js';
+import { buildPageTable } from '../../../mapping/build-page-table.js';
 import type { PageTable } from '../../../mapping/page-table.js';
-import type { RankInfo } from '../../../mapping/rank-info.js';
-import { AUX_SLOT_BYTES, AuxBuffer } from '../../../session/aux-buffer.js';
+import { type OpenedTransceiver, openTransceiver } from '../../../open-transceiver.js';
 import type { Settled } from '../../../session/cache-transceiver.js';
-import { KvCacheTransceiver } from '../../../transceiver.js';
+import type { KvCacheTransceiver } from '../../../transceiver.js';
 import { ZeromqMessenger } from '../../../wire/zeromq-messenger.js';
-import { packageVersion } from '../machine-info.js';
 import { openAgent } from '../open-agent.js';
 import { presetNamed } from '../presets/index.js';
 import { bytesPerTokenAndLayer, layerGroupsOf, type ModelPreset } from '../presets/model-preset.js';
@@ -47,31 +44,19 @@ export class BenchServer {
   private constructor(parts: {
     readonly settings: WorkerSettings;
     readonly agent: TransferAgent;
-    readonly messenger: ZeromqMessenger;
+    readonly endpoint: string;
     readonly cache: KvCacheManager;
     readonly content: PageContent;
-    readonly aux: AuxBuffer;
-    readonly rankInfo: RankInfo;
+    readonly opened: OpenedTransceiver;
     readonly onSettled: (settled: Settled) => void;
   }) {
-    const { settings, agent, messenger, cache, content, aux, rankInfo } = parts;
-    const preset = presetNamed(settings.model);
+    const { settings, agent, cache, content, opened } = parts;
     this.cache = cache;
     this.content = content;
-    this.pageTable = rankInfo.pageTable;
-    this.endpoint = messenger.endpoint;
-    this.#transceiver = new KvCacheTransceiver({
-      agent,
-      messenger,
-      cache,
-      aux,
-      clock: this.clock,
-      limits: LIMITS,
-      rankInfo,
-      newTicket: randomUint64,
-      log: { warn: logLine, info: () => {} },
-    });
-    const curve = new PaceCurve(pacedModel(preset), { effectiveFlops: settings.tflops * 1e12 });
+    this.pageTable = opened.pageTable;
+    this.endpoint = parts.endpoint;
+    this.#transceiver = opened.transceiver;
+    const curve = new PaceCurve(pacedModel(presetNamed(settings.model)), { effectiveFlops: settings.tflops * 1e12 });
     const engine = new PacedEngine({ clock: this.clock, agent, content, cache, pageTable: this.pageTable, curve });
     this.chunkClock = new ChunkClock(engine, this.clock);
     this.executor = new Executor({
@@ -88,18 +73,26 @@ export class BenchServer {
     });
   }
 
+  /** @throws ConfigError for a port in use, CapabilityError for an agent that is not there */
   static async open(settings: WorkerSettings, onSettled: (settled: Settled) => void): Promise<BenchServer> {
     const preset = presetNamed(settings.model);
+    const { tokensPerBlock, slotCount } = settings;
     const layerGroups = layerGroupsOf(preset).map(
       ({ windowSize, layers }): LayerGroup => ({
         kind: preset.cache.kind,
         windowSize,
-        tokensPerBlock: settings.tokensPerBlock,
+        tokensPerBlock,
         layers,
-        slotCount: settings.slotCount,
+        slotCount,
       }),
     );
-    const { table, sizeBytes } = buildPageTable({
+    const cache = new GrowingCacheManager({
+      tokensPerBlock,
+      layerGroups,
+      // Two different orders, so that pages are scattered on both sides.
+      seed: settings.seed * 2 + (settings.role === 'context' ? 0 : 1),
+    });
+    const layout = buildPageTable({
       groups: layerGroups,
       ...(preset.cache.kind === 'attention'
         ? { kvHeads: preset.cache.kvHeads, headDim: preset.cache.headDim }
@@ -108,44 +101,33 @@ export class BenchServer {
       poolLayout: settings.poolLayout,
       blockLayout: 'HND',
     });
-
     // The port first: it is what most often cannot be had, and costs nothing to give back.
     const messenger = await ZeromqMessenger.open({ port: settings.listenPort });
-    try {
-      const { agent, content } = await openAgent(settings.agent, settings.linkGbps, settings.role);
-      const pool = await agent.allocatePool({ sizeBytes });
-      const auxSlotCount = settings.concurrency + SPARE_AUX_SLOTS;
-      const auxPool = await agent.allocatePool({ sizeBytes: auxSlotCount * AUX_SLOT_BYTES });
-      const aux = new AuxBuffer(agent, auxPool.base, auxSlotCount);
-      const pageTable = withAux(rebasePageTable(table, pool.base), {
-        base: auxPool.base,
-        slotBytes: AUX_SLOT_BYTES,
-        slotCount: auxSlotCount,
-      });
-      const rankInfo: RankInfo = {
-        packageVersion: packageVersion(),
-        instanceName: `bench-${settings.role}`,
-        incarnation: randomUint64(),
-        ...{ rank: 0, tpSize: 1, tpRank: 0, ppSize: 1, ppRank: 0, cpSize: 1, cpRank: 0, dpSize: 1, dpRank: 0 },
-        attentionDp: false,
-        layersPerStage: [preset.layerCount],
-        endpoint: messenger.endpoint,
-        agent: agent.kind,
-        agentMetadata: await agent.metadata(),
-        pageTable,
-      };
-      const cache = new GrowingCacheManager({
-        tokensPerBlock: settings.tokensPerBlock,
-        layerGroups,
-        // Two different orders, so that pages are scattered on both sides.
-        seed: settings.seed * 2 + (settings.role === 'context' ? 0 : 1),
-      });
-      const padded = new PaddedContent(content, settings.tokensPerBlock);
-      return new BenchServer({ settings, agent, messenger, cache, content: padded, aux, rankInfo, onSettled });
-    } catch (error) {
-      await messenger.close(0);
-      throw error;
-    }
+    const { agent, content } = await openAgent(settings.agent, settings.linkGbps, settings.role).catch(
+      async (error) => {
+        await messenger.close(0);
+        throw error;
+      },
+    );
+    const opened = await openTransceiver({
+      instanceName: settings.role,
+      agent,
+      messenger,
+      cache,
+      layout,
+      limits: LIMITS,
+      auxSlotCount: settings.concurrency + SPARE_AUX_SLOTS,
+      log: { warn: logLine, info: () => {} },
+    });
+    return new BenchServer({
+      settings,
+      agent,
+      endpoint: messenger.endpoint,
+      cache,
+      content: new PaddedContent(content, tokensPerBlock),
+      opened,
+      onSettled,
+    });
   }
 
   /** @returns whether nothing can touch the pools any more */
@@ -165,10 +147,6 @@ function pacedModel(preset: ModelPreset): ConstructorParameters<typeof PaceCurve
     layers: layerGroupsOf(preset).map(({ windowSize, layers }) => ({ windowSize, count: layers.length })),
     kvBytesPerTokenAndLayer: bytesPerTokenAndLayer(preset),
   };
-}
-
-function randomUint64(): bigint {
-  return randomBytes(8).readBigUInt64LE();
 }
 
 function logLine(message: string): void {

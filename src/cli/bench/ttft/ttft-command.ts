@@ -1,9 +1,10 @@
 import { SystemClock } from '../../../clock.js';
+import { PACKAGE_VERSION } from '../../../package-version.js';
 import { readOptions } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
 import { nixlFacts, requireAgent } from '../agent-availability.js';
 import { checkJsonTarget, writeJson } from '../json-file.js';
-import { commitOfCheckout, describeMachine, packageVersion } from '../machine-info.js';
+import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, OUTPUT_SCHEMA, type TtftRow } from '../output-contract.js';
 import { presetNamed } from '../presets/index.js';
 import { bytesPerToken } from '../presets/model-preset.js';
@@ -46,7 +47,7 @@ async function planRun(args: readonly string[]): Promise<Plan> {
       : planTrace(options, readTrace(options.trace, options.requests));
   if (groups.length === 0) throw new UsageError('--variants: nothing is left to run; choose another variant');
   const slotCount = slotCountFor(options, concurrency, presetNamed(options.model), groups);
-  await requireAgent(options.agent);
+  await requireAgent('--agent', options.agent);
   return { options, concurrency, slotCount, groups };
 }
 
@@ -119,7 +120,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   const output: BenchOutput<TtftRow> = {
     schema: OUTPUT_SCHEMA,
     bench: 'ttft',
-    version: packageVersion(),
+    version: PACKAGE_VERSION,
     commit: commitOfCheckout(),
     startedAt,
     settings: { ...options, linkGbps, concurrency, slotCount: plan.slotCount },
@@ -139,7 +140,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     say('interrupted: the figures above are what was measured until then');
     return 130;
   }
-  if (failure !== null) throw failure;
+  if (failure instanceof Error) throw failure;
   return failedChecks(checks).length === 0 ? 0 : 1;
 }
 

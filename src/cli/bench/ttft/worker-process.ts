@@ -31,7 +31,10 @@ export class WorkerProcess {
 
   constructor(role: Role) {
     this.role = role;
-    this.#child = fork(WORKER_ENTRY, [], { serialization: 'advanced', stdio: ['ignore', 'ignore', 'inherit', 'ipc'] });
+    this.#child = fork(WORKER_ENTRY, [role], {
+      serialization: 'advanced',
+      stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
+    });
     this.#child.on('message', (event) => this.#receive(event as WorkerEvent));
     this.#child.on('error', (error) =>
       this.#lose(new StateError(`the ${role} process failed: ${error.message}`, { cause: error })),

@@ -1,0 +1,44 @@
+// The addon's entry point: one instance per Node environment, nothing shared between them.
+
+#include "addon/abi_version.h"
+#include "addon/capabilities.h"
+#include "addon/content_functions.h"
+#include "addon/copy_functions.h"
+#include "addon/environment.h"
+#include "addon/napi_setup.h"
+#include "addon/native_agent.h"
+
+namespace kvt {
+
+class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
+ public:
+  KvTransceiverAddon(Napi::Env env, Napi::Object exports) : environment_(env) {
+    DefineAddon(exports, {
+                             InstanceValue("abiVersion", Napi::Number::New(env, kAddonAbiVersion)),
+                             InstanceValue("NativeAgent", NativeAgent::define(env)),
+                             InstanceMethod("capabilities", &KvTransceiverAddon::capabilities),
+                             InstanceMethod("chainTokenSeeds", &KvTransceiverAddon::chain_token_seeds),
+                             InstanceMethod("fillContent", &KvTransceiverAddon::fill_content),
+                             InstanceMethod("verifyContent", &KvTransceiverAddon::verify_content),
+                             InstanceMethod("plainCopyNs", &KvTransceiverAddon::plain_copy_ns),
+                         });
+  }
+
+  Environment& environment() { return environment_; }
+
+ private:
+  Napi::Value capabilities(const Napi::CallbackInfo& info) { return query_capabilities(info); }
+  Napi::Value chain_token_seeds(const Napi::CallbackInfo& info) { return make_token_seeds(info); }
+  Napi::Value fill_content(const Napi::CallbackInfo& info) { return start_fill(info, environment_); }
+  Napi::Value verify_content(const Napi::CallbackInfo& info) { return start_verify(info, environment_); }
+  Napi::Value plain_copy_ns(const Napi::CallbackInfo& info) { return start_plain_copy(info, environment_); }
+
+  Environment environment_;
+};
+
+Environment* environment_of(Napi::Env env) { return &env.GetInstanceData<KvTransceiverAddon>()->environment(); }
+
+using Module = KvTransceiverAddon;
+NODE_API_ADDON(Module)
+
+}  // namespace kvt

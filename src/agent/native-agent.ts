@@ -1,0 +1,239 @@
+import { randomBytes } from 'node:crypto';
+import { ArgumentError } from '../errors.js';
+import type { PageTable } from '../mapping/page-table.js';
+import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
+import { fragmentRecords } from './fragment-records.js';
+import { HostEvent } from './host-event.js';
+import { loadNative, type NativeAgent, nixlPackageTree } from './native.js';
+import { typedError } from './native-error.js';
+import { readNotices } from './notice-records.js';
+import type {
+  CloseReport,
+  Completion,
+  DrainedNotice,
+  FragmentTable,
+  PathExplanation,
+  PeerHandle,
+  Pool,
+  ReadyEvent,
+  SliceSubmission,
+  SubmissionGroup,
+  TransferAgent,
+} from './transfer-agent.js';
+
+export interface AgentOptions {
+  readonly kind: 'host' | 'nixl';
+  /** What the agent is called in messages; a random suffix makes the name unique per incarnation. */
+  readonly name: string;
+  /** Host agent: models one network link of this rate that everything it sends shares, in gigabits a second. Default: none. */
+  readonly linkGbps?: number;
+  readonly nixl?: {
+    /** Path of libnixl_capi.so; default: search. */
+    readonly libraryPath?: string;
+  };
+}
+
+const PATHS = {
+  host: { path: 'host', reason: 'both processes run on this machine; the sender copies into shared memory' },
+  nixl: { path: 'rdma', reason: 'NIXL over UCX, one descriptor per contiguous run' },
+} as const satisfies Record<AgentOptions['kind'], PathExplanation>;
+
+const HEAD = 5;
+
+/**
+ * Opens a native agent.
+ * @throws ArgumentError for wrong options
+ * @throws CapabilityError when the addon or the library behind the agent is missing
+ */
+export async function createAgent(options: AgentOptions): Promise<TransferAgent> {
+  return NativeTransferAgent.open(options);
+}
+
+/**
+ * Role: TransferAgent over the addon; checks states and names, turns native errors into typed ones.
+ * Ordering: completions come in batches, in the order in which native code settled the submissions.
+ */
+class NativeTransferAgent implements TransferAgent {
+  readonly name: string;
+  readonly kind: 'host' | 'nixl';
+  readonly #native: NativeAgent;
+  readonly #peerNames = new Map<PeerHandle, string>();
+  readonly #peerOfSubmission = new Map<number, string>();
+  readonly #droppedEvents: FinalizationRegistry<number>;
+  #listener: ((batch: readonly (Completion | DrainedNotice)[]) => void) | null = null;
+  #closing: Promise<CloseReport> | null = null;
+  // Reused, so that a submission allocates nothing that grows with its slots.
+  #head = new Float64Array(HEAD + 2 * 8);
+  #pairs = new Int32Array(0);
+
+  static async open(options: AgentOptions): Promise<NativeTransferAgent> {
+    const agent = new NativeTransferAgent(options);
+    try {
+      await agent.#native.open();
+    } catch (error) {
+      // A failed agent still has its thread.
+      await agent.close(0);
+      throw typedError(error);
+    }
+    return agent;
+  }
+
+  private constructor({ kind, name, linkGbps, nixl = {} }: AgentOptions) {
+    if (name.length === 0) throw new ArgumentError('an agent needs a name');
+    // NaN is how native code is told that no link is modelled.
+    if (Number.isNaN(linkGbps)) throw new ArgumentError('linkGbps must be a number of gigabits a second');
+    this.kind = kind;
+    this.name = `${name}-${randomBytes(8).toString('hex')}`;
+    const native = loadNative();
+    this.#native = attempt(
+      () =>
+        new native.NativeAgent(
+          kind,
+          this.name,
+          linkGbps ?? NaN,
+          nixl.libraryPath ?? '',
+          nixlPackageTree(),
+          (records, messages) => this.#dispatch(records, messages),
+        ),
+    );
+    this.#droppedEvents = new FinalizationRegistry((handle) => this.#native.releaseEvent(handle));
+  }
+
+  async allocatePool({ sizeBytes }: { readonly sizeBytes: number }): Promise<Pool> {
+    return { base: await this.#ask((native) => native.allocateRegion(sizeBytes)), sizeBytes };
+  }
+
+  writeBytes(address: number, bytes: Uint8Array): void {
+    attempt(() => this.#native.write(address, bytes));
+  }
+
+  readBytes(address: number, length: number): Uint8Array {
+    return attempt(() => this.#native.read(address, length));
+  }
+
+  async metadata(): Promise<Uint8Array> {
+    return this.#ask((native) => native.metadata());
+  }
+
+  async addPeer(metadata: Uint8Array, peerId: string): Promise<PeerHandle> {
+    const peer = (await this.#ask((native) => native.addPeer(metadata), peerId)) as PeerHandle;
+    this.#peerNames.set(peer, peerId);
+    return peer;
+  }
+
+  async removePeer(peer: PeerHandle): Promise<void> {
+    const removed = this.#ask((native) => native.removePeer(peer));
+    this.#peerNames.delete(peer);
+    return removed;
+  }
+
+  prepareFragments(
+    peer: PeerHandle,
+    local: PageTable,
+    remote: PageTable,
+    fragments: readonly Fragment[],
+  ): FragmentTable {
+    const records = fragmentRecords(local, remote, fragments);
+    return attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
+  }
+
+  createEvent(): ReadyEvent {
+    const event = attempt(() => new HostEvent(this.#native));
+    this.#droppedEvents.register(event, event.handle);
+    return event;
+  }
+
+  submit({ id, peer, flow, groups, after }: SliceSubmission): void {
+    const head = this.#headFor(groups.length);
+    head[0] = id;
+    head[1] = peer;
+    head[2] = flow;
+    head[3] = after === null ? 0 : this.#eventHandle(after);
+    head[4] = groups.length;
+    let length = 0;
+    for (let i = 0; i < groups.length; i++) {
+      const group = groups[i] as SubmissionGroup;
+      head[HEAD + 2 * i] = group.fragments;
+      head[HEAD + 2 * i + 1] = group.slotPairs.length;
+      length += group.slotPairs.length;
+    }
+    const pairs = groups.length === 1 ? (groups[0] as SubmissionGroup).slotPairs : this.#joinedPairs(groups, length);
+    try {
+      this.#native.submit(head, pairs);
+    } catch (error) {
+      throw typedError(error);
+    }
+    this.#peerOfSubmission.set(id, this.#peerNames.get(peer) ?? '');
+  }
+
+  cancel(submission: number): void {
+    attempt(() => this.#native.cancel(submission));
+  }
+
+  onCompletions(listener: (batch: readonly (Completion | DrainedNotice)[]) => void): void {
+    this.#listener = listener;
+  }
+
+  explain(peer: PeerHandle, _plan: TransferPlan): PathExplanation {
+    if (!this.#peerNames.has(peer)) throw new ArgumentError(`unknown peer ${peer}`);
+    return PATHS[this.kind];
+  }
+
+  close(deadlineMs: number): Promise<CloseReport> {
+    this.#closing ??= this.#close(deadlineMs);
+    return this.#closing;
+  }
+
+  async #close(deadlineMs: number): Promise<CloseReport> {
+    return attemptAsync(() => this.#native.close(deadlineMs));
+  }
+
+  #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {
+    const notices = readNotices(records, messages, (submission) => this.#peerOfSubmission.get(submission));
+    for (const notice of notices) {
+      if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
+    }
+    this.#listener?.(notices);
+  }
+
+  async #ask<T>(call: (native: NativeAgent) => Promise<T>, peer?: string): Promise<T> {
+    return attemptAsync(() => call(this.#native), peer);
+  }
+
+  #eventHandle(after: ReadyEvent): number {
+    if (after instanceof HostEvent && after.belongsTo(this.#native)) return after.handle;
+    throw new ArgumentError('after: the event was made by another agent');
+  }
+
+  #headFor(groupCount: number): Float64Array {
+    const length = HEAD + 2 * groupCount;
+    if (this.#head.length < length) this.#head = new Float64Array(2 * length);
+    return this.#head;
+  }
+
+  #joinedPairs(groups: readonly SubmissionGroup[], length: number): Int32Array {
+    if (this.#pairs.length < length) this.#pairs = new Int32Array(2 * length);
+    let at = 0;
+    for (const { slotPairs } of groups) {
+      this.#pairs.set(slotPairs, at);
+      at += slotPairs.length;
+    }
+    return this.#pairs;
+  }
+}
+
+function attempt<T>(call: () => T): T {
+  try {
+    return call();
+  } catch (error) {
+    throw typedError(error);
+  }
+}
+
+async function attemptAsync<T>(call: () => Promise<T>, peer?: string): Promise<T> {
+  try {
+    return await call();
+  } catch (error) {
+    throw typedError(error, peer === undefined ? {} : { peer, drained: true });
+  }
+}

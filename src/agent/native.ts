@@ -1,0 +1,140 @@
+import { existsSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { fileURLToPath } from 'node:url';
+import { CapabilityError } from '../errors.js';
+
+/** Must equal `kAddonAbiVersion` of native/addon/abi_version.h. */
+const ABI_VERSION = 1;
+
+const PACKAGE_ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const REMEDY = 'run `npm run build` in the package folder (it needs cmake and a C++20 compiler)';
+
+/** One engine with its progress thread. Errors it throws carry `status`, see native-error.ts. */
+export interface NativeAgent {
+  open(): Promise<void>;
+  /** Resolves with the base address. */
+  allocateRegion(sizeBytes: number): Promise<number>;
+  metadata(): Promise<Uint8Array>;
+  addPeer(metadata: Uint8Array): Promise<number>;
+  removePeer(peer: number): Promise<void>;
+  /** @param records see fragment-records.ts */
+  prepareFragments(peer: number, records: Float64Array): number;
+  createEvent(): number;
+  signalEvent(event: number): void;
+  failEvent(event: number, message: string): void;
+  releaseEvent(event: number): void;
+  /** @param head id, peer, flow, event or 0, group count, then (fragment table, slot numbers) for each group; may be longer */
+  submit(head: Float64Array, slotPairs: Int32Array): void;
+  cancel(submission: number): void;
+  read(address: number, length: number): Uint8Array;
+  write(address: number, bytes: Uint8Array): void;
+  close(deadlineMs: number): Promise<{ readonly drained: boolean; readonly outstanding: number }>;
+}
+
+/** Called with notice records and one text for each that has an error, see notice-records.ts. */
+export type NativeDispatch = (records: Float64Array, messages: readonly (string | undefined)[] | undefined) => void;
+
+/** What this machine and build can do; `reason` says why not, with the remedy. */
+export interface Capabilities {
+  readonly addon: { readonly abiVersion: number; readonly napiVersion: number; readonly version: string };
+  readonly host: { readonly available: boolean; readonly reason: string | null };
+  readonly cuda: {
+    readonly available: boolean;
+    readonly reason: string | null;
+    readonly library: string | null;
+    /** 1000 * major + 10 * minor. */
+    readonly driverVersion: number | null;
+    readonly deviceCount: number;
+  };
+  readonly nixl: {
+    readonly available: boolean;
+    readonly reason: string | null;
+    readonly path: string | null;
+    readonly version: string | null;
+    /** Each place that was looked at and what happened there. */
+    readonly tried: readonly string[];
+    readonly notes: readonly string[];
+  };
+}
+
+/** Everything the addon exports. The one place where TypeScript and C++ meet. */
+export interface NativeModule {
+  readonly abiVersion: number;
+  readonly NativeAgent: new (
+    kind: string,
+    name: string,
+    /** NaN: no link is modelled. */
+    linkGbps: number,
+    /** Empty: search. */
+    nixlLibrary: string,
+    nixlPackageTree: string,
+    dispatch: NativeDispatch,
+  ) => NativeAgent;
+  capabilities(nixlLibrary: string, nixlPackageTree: string): Promise<Capabilities>;
+  chainTokenSeeds(tokens: Uint32Array): BigUint64Array;
+  fillContent(
+    entries: Float64Array,
+    slots: Int32Array,
+    numbers: Float64Array,
+    tokenSeeds: BigUint64Array,
+  ): Promise<number>;
+  verifyContent(
+    entries: Float64Array,
+    slots: Int32Array,
+    numbers: Float64Array,
+    tokenSeeds: BigUint64Array,
+  ): Promise<Float64Array>;
+  plainCopyNs(
+    srcBase: number,
+    dstBase: number,
+    pageBytes: number,
+    slotStride: number,
+    slotPairs: Int32Array,
+  ): Promise<number>;
+}
+
+let loaded: NativeModule | undefined;
+
+/**
+ * The addon, loaded at the first call: importing this package works on machines it cannot run on.
+ * @throws CapabilityError listing what was tried
+ */
+export function loadNative(): NativeModule {
+  loaded ??= load();
+  return loaded;
+}
+
+function load(): NativeModule {
+  const require = createRequire(import.meta.url);
+  let file = `${PACKAGE_ROOT}build/Release, ${PACKAGE_ROOT}prebuilds`;
+  let found: NativeModule;
+  try {
+    const locate = require('node-gyp-build') as { path(root: string): string };
+    file = locate.path(PACKAGE_ROOT);
+    found = require(file) as NativeModule;
+  } catch (cause) {
+    const what = cause instanceof Error ? (cause.message.split('\n')[0] ?? '') : String(cause);
+    throw new CapabilityError(`the native addon cannot be loaded (looked in ${file}): ${what}; ${REMEDY}`, { cause });
+  }
+  if (found.abiVersion !== ABI_VERSION) {
+    throw new CapabilityError(
+      `the native addon ${file} was built from other sources (interface ${found.abiVersion}, expected ${ABI_VERSION}); ${REMEDY}`,
+    );
+  }
+  return found;
+}
+
+/** Where `npm run nixl` puts NIXL, or empty when it is not there. */
+export function nixlPackageTree(): string {
+  const tree = `${PACKAGE_ROOT}.nixl`;
+  return existsSync(tree) ? tree : '';
+}
+
+/**
+ * What this machine and build can do, and why not what they cannot.
+ * @param nixlLibrary path of libnixl_capi.so to use instead of searching
+ * @throws CapabilityError when the addon itself cannot be loaded
+ */
+export async function capabilities(nixlLibrary = ''): Promise<Capabilities> {
+  return loadNative().capabilities(nixlLibrary, nixlPackageTree());
+}

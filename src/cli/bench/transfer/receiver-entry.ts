@@ -1,0 +1,55 @@
+// The receiving process of `bench transfer`: lends its memory and checks what arrived in it.
+import { KvTransceiverError, StateError } from '../../../errors.js';
+import { type BenchAgent, openAgent } from '../open-agent.js';
+import { pageTableOf, pageTokens } from './page-set.js';
+import type { ReceiverAnswer, ReceiverCommand } from './receiver-messages.js';
+
+interface Opened extends BenchAgent {
+  readonly base: number;
+}
+
+const opened = new Map<string, Opened>();
+
+async function answer(command: ReceiverCommand): Promise<ReceiverAnswer> {
+  if (command.kind === 'open') {
+    const bench = await openAgent(command.agent, null, 'transfer-receiver');
+    const { base } = await bench.agent.allocatePool({ sizeBytes: command.sizeBytes });
+    opened.set(command.agent, { ...bench, base });
+    return { kind: 'opened', metadata: await bench.agent.metadata(), base };
+  }
+  const receiver = opened.get(command.agent);
+  if (receiver === undefined) throw new StateError(`agent ${command.agent} was not opened`);
+  const { content, base } = receiver;
+  const { bytesChecked, wrongBytes } = await content.verify({
+    table: pageTableOf(base, command.pageBytes, command.slotCount),
+    group: 0,
+    run: { begin: 0, slots: command.slots },
+    tokenBegin: 0,
+    tokenEnd: command.slots.length,
+    tokenSeeds: content.chainTokenSeeds(pageTokens(command.slots.length, command.seed)),
+    firstHead: 0,
+  });
+  return { kind: 'verified', bytesChecked, wrongBytes };
+}
+
+function describe(error: unknown): ReceiverAnswer {
+  const code = error instanceof KvTransceiverError ? error.code : '';
+  return { kind: 'failed', code, message: error instanceof Error ? error.message : String(error) };
+}
+
+async function end(): Promise<void> {
+  setTimeout(() => process.exit(1), 1500).unref();
+  await Promise.all([...opened.values()].map(({ agent }) => agent.close(1000)));
+  process.exit(0);
+}
+
+let turn: Promise<void> = Promise.resolve();
+process.on('message', (command) => {
+  turn = turn.then(async () => {
+    const reply = await answer(command as ReceiverCommand).catch(describe);
+    if (process.connected) process.send?.(reply);
+  });
+});
+// The sender decides when this process ends: it closes the channel.
+process.on('SIGINT', () => {});
+process.on('disconnect', () => void end());

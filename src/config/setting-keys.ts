@@ -1,0 +1,90 @@
+import { z } from 'zod';
+import { DEPRECATED_KEYS } from './deprecated-keys.js';
+import { nearestKey } from './nearest-key.js';
+import type { ConfigProblem, ConfigWarning } from './problem.js';
+import { cacheTransceiverSchema } from './schema.js';
+
+export interface NamedSettings {
+  /** The input with every known key in camelCase and the deprecated ones taken out. */
+  readonly settings: Readonly<Record<string, unknown>>;
+  readonly problems: readonly ConfigProblem[];
+  readonly warnings: readonly ConfigWarning[];
+}
+
+/** Paths of all settings, `a.b` for nested ones, in the order of the schema. */
+export function settingPaths(): readonly string[] {
+  return pathsOf(cacheTransceiverSchema, '');
+}
+
+/** Sorts the input's keys: known under either spelling, deprecated, unknown. Values are not looked at beyond their nesting. */
+export function nameSettings(input: Readonly<Record<string, unknown>>): NamedSettings {
+  const problems: ConfigProblem[] = [];
+  const warnings: ConfigWarning[] = [];
+  const current: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(input)) {
+    const replacement = DEPRECATED_KEYS.get(camelCase(key));
+    if (replacement === undefined) current[key] = value;
+    else warnings.push({ setting: key, message: `${key} is ignored: ${replacement}` });
+  }
+  return { settings: renamed(current, cacheTransceiverSchema, '', problems), problems, warnings };
+}
+
+function renamed(
+  input: Readonly<Record<string, unknown>>,
+  schema: z.ZodObject,
+  prefix: string,
+  problems: ConfigProblem[],
+): Record<string, unknown> {
+  const known = Object.keys(schema.shape);
+  const result: Record<string, unknown> = {};
+  const spelledAs = new Map<string, string>();
+  for (const [key, value] of Object.entries(input)) {
+    const name = camelCase(key);
+    if (!known.includes(name)) {
+      const nearest = nearestKey(key, known);
+      const hint = nearest === null ? `known are ${known.join(', ')}` : `did you mean ${prefix}${nearest}?`;
+      problems.push({ setting: `${prefix}${key}`, message: `${prefix}${key} is not a setting: ${hint}` });
+      continue;
+    }
+    const earlier = spelledAs.get(name);
+    if (earlier !== undefined) {
+      problems.push({
+        setting: `${prefix}${name}`,
+        message: `${prefix}${name} is given twice, as ${earlier} and as ${key}; remove one`,
+      });
+      continue;
+    }
+    spelledAs.set(name, key);
+    const nested = objectSchema(schema.shape[name]);
+    if (nested !== null && isMap(value)) result[name] = renamed(value, nested, `${prefix}${name}.`, problems);
+    // An empty YAML section is null; a plain setting that is null was written so, and its range decides.
+    else if (nested === null || value !== null) result[name] = value;
+  }
+  return result;
+}
+
+function pathsOf(schema: z.ZodObject, prefix: string): string[] {
+  return Object.entries(schema.shape).flatMap(([name, field]) => {
+    const nested = objectSchema(field);
+    const keys = nested === null ? [] : pathsOf(nested, `${prefix}${name}.`);
+    return keys.length === 0 ? [`${prefix}${name}`] : keys;
+  });
+}
+
+/** The object schema of a section, whatever default or null is allowed around it; null for a plain setting. */
+function objectSchema(schema: unknown): z.ZodObject | null {
+  let inner = schema;
+  while (inner instanceof z.ZodDefault || inner instanceof z.ZodPrefault || inner instanceof z.ZodNullable) {
+    inner = inner.def.innerType;
+  }
+  // A loose object (CURVE keys) has no settings of its own.
+  return inner instanceof z.ZodObject && Object.keys(inner.shape).length > 0 ? inner : null;
+}
+
+export function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function camelCase(key: string): string {
+  return key.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
+}

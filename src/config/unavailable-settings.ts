@@ -1,0 +1,60 @@
+import type { ConfigProblem } from './problem.js';
+import type { ParsedConfig } from './schema.js';
+
+interface UnavailableSetting {
+  readonly setting: string;
+  readonly isAsked: (config: ParsedConfig) => boolean;
+  /** Ends with the remedy. */
+  readonly reason: string;
+}
+
+/**
+ * Settings whose capability this build does not have. They are refused, because a setting that is accepted and does nothing is worse
+ * than none; the line goes when the capability comes.
+ */
+const UNAVAILABLE_SETTINGS: readonly UnavailableSetting[] = [
+  {
+    setting: 'kvCacheBounceSizeMb',
+    isAsked: (config) => config.kvCacheBounceSizeMb > 0,
+    reason: 'this build has no bounce path; set kvCacheBounceSizeMb to 0',
+  },
+  {
+    setting: 'security.curve',
+    isAsked: (config) => config.security.curve !== null,
+    reason:
+      'this build cannot encrypt control frames; remove security.curve and listen on loopback, or set security.allowPlaintext on a network you trust',
+  },
+  {
+    setting: 'security.allowedClients',
+    isAsked: (config) => config.security.allowedClients.length > 0,
+    reason: 'this build cannot tell clients apart (that needs security.curve); remove security.allowedClients',
+  },
+  {
+    setting: 'numTransferThreads',
+    isAsked: (config) => config.numTransferThreads > 1,
+    reason: 'this build moves data with one thread per agent; set numTransferThreads to 1',
+  },
+  {
+    setting: 'ucx',
+    isAsked: ({ ucx }) => ucx.tls !== null || ucx.netDevices !== null || ucx.engineConfig !== null,
+    reason:
+      'this build does not pass settings on to UCX; remove ucx and set UCX_TLS or UCX_NET_DEVICES in the environment of the process',
+  },
+  {
+    setting: 'metrics',
+    isAsked: (config) => config.metrics,
+    reason: 'this build exports no metrics; set metrics to false',
+  },
+  {
+    setting: 'tracing',
+    isAsked: (config) => config.tracing,
+    reason: 'this build exports no traces; set tracing to false',
+  },
+];
+
+export function unavailableProblems(config: ParsedConfig): ConfigProblem[] {
+  return UNAVAILABLE_SETTINGS.filter(({ isAsked }) => isAsked(config)).map(({ setting, reason }) => ({
+    setting,
+    message: `${setting}: ${reason}`,
+  }));
+}

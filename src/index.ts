@@ -1,0 +1,58 @@
+/** Moves KV cache between servers in disaggregated LLM serving, chunk by chunk, while prefill is still computing. */
+export { type Capabilities, capabilities } from './agent/native.js';
+export { type AgentOptions, createAgent } from './agent/native-agent.js';
+export { createPageContent } from './agent/native-page-content.js';
+export type { ContentJob, PageContent, VerifyResult } from './agent/page-content.js';
+export type * from './agent/transfer-agent.js';
+export * from './cache/index.js';
+export { type Clock, SystemClock, type Timer } from './clock.js';
+export * from './config/index.js';
+export { DisaggCoordinator, type DisaggCoordinatorOptions } from './coordinator/disagg-coordinator.js';
+export type {
+  DisaggServer,
+  ServerCall,
+  ServerEvents,
+  ServerRequest,
+  ServerResult,
+} from './coordinator/disagg-server.js';
+export { LocalServer, type LocalServerOptions } from './coordinator/local-server.js';
+export { SnowflakeIds, type SnowflakeOptions } from './coordinator/snowflake-ids.js';
+export * from './errors.js';
+export { createRequest, type RequestSpec } from './executor/create-request.js';
+export { PaceCurve, type PaceDevice, type PacedModel } from './executor/engines/pace-curve.js';
+export { PacedEngine, type PacedEngineOptions } from './executor/engines/paced-engine.js';
+export {
+  Executor,
+  type ExecutorCloseReport,
+  type ExecutorOptions,
+  type ExecutorStats,
+} from './executor/executor.js';
+export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor/executor-events.js';
+export type * from './executor/model-engine.js';
+export type {
+  DisaggregatedParams,
+  LlmRequest,
+  RequestState,
+  RequestType,
+  ScheduleStyle,
+  TransferPolicy,
+} from './executor/request.js';
+export type { SchedulerLimits } from './executor/scheduler.js';
+export * from './geometry/index.js';
+export * from './mapping/index.js';
+export { type OpenedTransceiver, type OpenTransceiverOptions, openTransceiver } from './open-transceiver.js';
+export type {
+  CacheTransceiver,
+  SendReceipt,
+  Settled,
+  SliceTiming,
+  TransferTimings,
+} from './session/cache-transceiver.js';
+export {
+  KvCacheTransceiver,
+  type TransceiverCloseReport,
+  type TransceiverLog,
+  type TransceiverParts,
+  type TransceiverStats,
+} from './transceiver.js';
+export { type Messenger, ZeromqMessenger, type ZeromqMessengerOptions } from './wire/index.js';

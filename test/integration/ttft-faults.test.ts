@@ -1,0 +1,79 @@
+import { readdirSync } from 'node:fs';
+import { afterEach, describe, expect, it } from 'vitest';
+import { Cli, isAlive } from '../support/cli.js';
+
+/** Long transfers, so that whatever happens meets one. */
+const LONG_RUN = [
+  'bench',
+  'ttft',
+  '--model',
+  'gemma-3-1b',
+  '--prompt-tokens',
+  '4k',
+  '--chunk',
+  '512',
+  '--requests',
+  '500',
+  '--link-gbps',
+  '1',
+];
+
+describe('a run that does not end as planned', () => {
+  let cli: Cli | null = null;
+  afterEach(() => {
+    cli?.process.kill('SIGKILL');
+  });
+
+  async function start(): Promise<{ readonly cli: Cli; readonly context: number; readonly generation: number }> {
+    cli = new Cli(LONG_RUN);
+    await cli.untilStderr(/^1\/\d+ /m, 30_000);
+    const pidOf = (role: string): number => {
+      const child = cli?.children().find(({ words }) => words.includes(role));
+      if (child === undefined) throw new Error(`no ${role} process among ${JSON.stringify(cli?.children())}`);
+      return child.pid;
+    };
+    return { cli, context: pidOf('context'), generation: pidOf('generation') };
+  }
+
+  it('Ctrl-C ends both servers within two seconds and prints what was measured', async () => {
+    const shmBefore = readdirSync('/dev/shm');
+    const run = await start();
+    const atMs = performance.now();
+    run.cli.process.kill('SIGINT');
+    const { code, stdout } = await run.cli.result(5000);
+    expect(performance.now() - atMs).toBeLessThan(2000);
+    expect(code).toBe(130);
+    expect(stdout).toMatch(/^monolithic +4096 /m);
+    expect(stdout).toMatch(/interrupted: the figures above are what was measured until then/);
+    expect([run.context, run.generation].filter(isAlive)).toEqual([]);
+    expect(readdirSync('/dev/shm')).toEqual(shmBefore);
+  });
+
+  it.each([
+    ['context', 'generation'],
+    ['generation', 'context'],
+  ] as const)('a killed %s server ends the %s server, which names its peer', async (victim, survivor) => {
+    const run = await start();
+    const atMs = performance.now();
+    process.kill(run[victim], 'SIGKILL');
+    const { code, stderr } = await run.cli.result(10_000);
+    expect(performance.now() - atMs).toBeLessThan(5000);
+    expect(code).toBe(1);
+    const last = stderr.trimEnd().split('\n').at(-1) ?? '';
+    expect(last).toContain(`PeerLostError: the ${victim} process (pid ${run[victim]}) was ended by SIGKILL`);
+    expect(last).toMatch(new RegExp(`${survivor}: (PeerLostError|TransportError): .*${victim}`));
+    expect(last).toContain('(ERR_KVT_PEER_LOST)');
+    expect(isAlive(run[survivor])).toBe(false);
+  });
+
+  it('servers end when the driver is killed', async () => {
+    const run = await start();
+    run.cli.process.kill('SIGKILL');
+    await run.cli.result(5000);
+    const deadline = performance.now() + 5000;
+    while ([run.context, run.generation].some(isAlive)) {
+      if (performance.now() > deadline) throw new Error('a server outlived its driver by 5 s');
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  });
+});

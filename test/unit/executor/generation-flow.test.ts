@@ -1,0 +1,272 @@
+import { describe, expect, it } from 'vitest';
+import { PeerLostError, RequestTooLargeError, TransferTimeoutError } from '../../../src/errors.js';
+import { aggregateRequest, generationRequest, harness, params } from './harness.js';
+
+describe('generation', () => {
+  it('receives, says the first token when the cache is there, and decodes the rest', async () => {
+    const h = harness();
+    h.cache.hits.set(1, 8);
+    const request = generationRequest(1, 18, 3);
+    const tokens: [number, number][] = [];
+    h.executor.submit(request, { onToken: (_, token, index) => tokens.push([token, index]) });
+    await h.clock.turn(20);
+    expect(h.take()).toEqual(['receive 1 8']);
+    expect(request.state).toBe('DISAGG_GENERATION_TRANS_IN_PROGRESS');
+    expect(h.cache.used).toBe(5);
+    await h.clock.run(40);
+    h.transceiver.settle(request, 'completed', { firstTokens: [777] });
+    await h.clock.turn(20);
+    expect(h.take()).toEqual([
+      'computed 1 18',
+      'first 1 777 @1040',
+      // The token that is fed sits behind the prompt; the forward writes its KV there.
+      'forward 1@18',
+      'done',
+      'computed 1 19',
+      'forward 1@19',
+      'done',
+      'computed 1 20',
+      'free 1',
+      'finished 1 completed GENERATION_COMPLETE',
+    ]);
+    expect(request.outputTokens).toEqual([777, 101, 102]);
+    expect(tokens).toEqual([
+      [777, 0],
+      [101, 1],
+      [102, 2],
+    ]);
+  });
+
+  it('context first: the first token came with the request', async () => {
+    const h = harness();
+    const disagg = params('generation_only', { scheduleStyle: 'context_first', firstGenTokens: [42] });
+    const request = generationRequest(1, 4, 1, { disagg });
+    h.executor.submit(request);
+    await h.clock.turn(20);
+    h.transceiver.settle(request);
+    await h.clock.turn(20);
+    expect(request.outputTokens).toEqual([42]);
+    expect(h.take()).toEqual([
+      'receive 1 0',
+      'computed 1 4',
+      'first 1 42 @1000',
+      'free 1',
+      'finished 1 completed GENERATION_COMPLETE',
+    ]);
+  });
+
+  it('fails a cache that arrives without a first token', async () => {
+    const h = harness();
+    const request = generationRequest(1, 4);
+    h.executor.submit(request);
+    await h.clock.turn(20);
+    h.transceiver.settle(request);
+    await h.clock.turn(20);
+    expect(request.error?.code).toBe('ERR_KVT_PROTOCOL');
+    expect(h.take()).toEqual(['receive 1 0', 'free 1', 'finished 1 failed DISAGG_TRANS_ERROR']);
+  });
+
+  it('a failed transfer fails the request with its error and gives up the pages', async () => {
+    const h = harness();
+    const request = generationRequest(1, 4);
+    h.executor.submit(request);
+    await h.clock.turn(20);
+    h.cache.pin(1); // as the ledger does while a writer may still land
+    const error = new TransferTimeoutError('too slow');
+    h.transceiver.settle(request, 'failed', { error });
+    await h.clock.turn(20);
+    expect(request.error).toBe(error);
+    expect(h.take()).toEqual(['receive 1 0', 'free 1', 'finished 1 failed DISAGG_TRANS_ERROR']);
+    expect(h.cache.used).toBe(1);
+  });
+
+  it('fails a request whose receive cannot be posted', async () => {
+    const h = harness();
+    const error = new PeerLostError('nobody there');
+    h.transceiver.receiveFailure = error;
+    const request = generationRequest(1, 4);
+    h.executor.submit(request);
+    await h.clock.turn(20);
+    expect(request.error).toBe(error);
+    expect(h.take()).toEqual(['free 1', 'finished 1 failed DISAGG_TRANS_ERROR']);
+  });
+
+  it('admits by maxTokensInBuffer, first come first served, an oversized head alone', async () => {
+    const h = harness({ maxTokensInBuffer: 16 });
+    const requests = [12, 8, 40, 1].map((length, index) => generationRequest(index + 1, length, 1));
+    for (const request of requests) h.executor.submit(request);
+    await h.clock.turn(20);
+    // Three blocks of four are in; two more do not fit, and nobody overtakes them.
+    expect(h.take()).toEqual(['receive 1 0']);
+    for (const expected of ['receive 2 0', 'receive 3 0', 'receive 4 0']) {
+      const current = requests.find((request) => request.state === 'DISAGG_GENERATION_TRANS_IN_PROGRESS');
+      h.transceiver.settle(current as never, 'completed', { firstTokens: [1] });
+      await h.clock.turn(20);
+      expect(h.take('computed', 'first', 'free', 'finished')).toEqual([expected]);
+    }
+  });
+
+  it('runs several decodes in one batch', async () => {
+    const h = harness();
+    const requests = [1, 2].map((id) => generationRequest(id, 4, 3));
+    for (const request of requests) h.executor.submit(request);
+    await h.clock.turn(20);
+    for (const request of requests) h.transceiver.settle(request, 'completed', { firstTokens: [1] });
+    await h.clock.turn(20);
+    expect(h.take('computed', 'done', 'first', 'free', 'receive', 'finished')).toEqual([
+      'forward 1@4 2@4',
+      'forward 1@5 2@5',
+    ]);
+  });
+
+  it('serves all decodes in turn when the budget is smaller than their number', async () => {
+    const h = harness({ tokenBudget: 2 });
+    const requests = [1, 2, 3].map((id) => generationRequest(id, 4, 3));
+    for (const request of requests) h.executor.submit(request);
+    await h.clock.turn(20);
+    for (const request of requests) h.transceiver.settle(request, 'completed', { firstTokens: [1] });
+    await h.clock.turn(40);
+    expect(h.take('computed', 'done', 'first', 'free', 'receive', 'finished')).toEqual([
+      'forward 1@4 2@4',
+      'forward 3@4 1@5',
+      'forward 2@5 3@5',
+    ]);
+  });
+});
+
+describe('aggregate requests', () => {
+  it('pass through without a word to the transceiver', async () => {
+    const h = harness({ chunkTokens: 8 });
+    const request = aggregateRequest(1, 12, 3);
+    h.executor.submit(request);
+    await h.clock.turn(40);
+    expect(h.take()).toEqual([
+      'forward 1[0,8)',
+      'done',
+      'computed 1 8',
+      'forward 1[8,12)',
+      'done',
+      'computed 1 12',
+      'first 1 100 @1000',
+      'forward 1@12',
+      'done',
+      'computed 1 13',
+      'forward 1@13',
+      'done',
+      'computed 1 14',
+      'free 1',
+      'finished 1 completed GENERATION_COMPLETE',
+    ]);
+    expect(request.outputTokens).toEqual([100, 101, 102]);
+    expect(h.transceiver.readyCalls).toBe(0);
+  });
+
+  it('prompts are not starved by decodes', async () => {
+    const h = harness({ tokenBudget: 4, chunkTokens: 4 });
+    for (let id = 1; id <= 4; id++) h.executor.submit(aggregateRequest(id, 4, 30));
+    await h.clock.turn(60);
+    h.take();
+    h.executor.submit(aggregateRequest(9, 8, 1));
+    await h.clock.turn(40);
+    expect(h.take().filter((line) => line === 'finished 9 completed GENERATION_COMPLETE')).toHaveLength(1);
+  });
+});
+
+describe('blocks', () => {
+  it('refuses at once what can never fit: the prompt alone on a context server, its tokens too elsewhere', () => {
+    const h = harness({ slotCount: 4 });
+    expect(() => h.executor.submit(aggregateRequest(1, 12, 5))).not.toThrow();
+    expect(() => h.executor.submit(aggregateRequest(2, 12, 6))).toThrow(RequestTooLargeError);
+    expect(() => h.executor.submit(generationRequest(3, 17, 1))).toThrow(/needs 5 blocks for 17 tokens.* has 4/);
+    expect(h.executor.stats().live).toBe(1);
+  });
+
+  it('a request the cache refuses ends with that error', async () => {
+    const h = harness();
+    const error = new RequestTooLargeError('window pool');
+    h.cache.refusal = error;
+    const request = generationRequest(1, 4);
+    h.executor.submit(request);
+    await h.clock.turn(20);
+    expect(request.error).toBe(error);
+    expect(h.take()).toEqual(['finished 1 failed DISAGG_TRANS_ERROR']);
+  });
+
+  it('keeps the line when the pool is full: no later, smaller request overtakes, on either side', async () => {
+    const h = harness({ slotCount: 10, chunkTokens: 100 });
+    h.executor.submit(generationRequest(1, 24, 1));
+    await h.clock.turn(20);
+    h.executor.submit(aggregateRequest(2, 20, 1));
+    await h.clock.turn(20);
+    h.executor.submit(generationRequest(3, 4, 1));
+    h.executor.submit(aggregateRequest(4, 4, 1));
+    await h.clock.turn(20);
+    expect(h.take()).toEqual(['receive 1 0']);
+    h.executor.cancel(1);
+    await h.clock.turn(20);
+    expect(h.take('computed', 'done', 'first')).toEqual([
+      'cancel 1 cancelled by its user',
+      'free 1',
+      'finished 1 cancelled GENERATION_COMPLETE',
+      'forward 2[0,20) 4[0,4)',
+      'free 2',
+      'finished 2 completed GENERATION_COMPLETE',
+      'free 4',
+      'finished 4 completed GENERATION_COMPLETE',
+      'receive 3 0',
+    ]);
+  });
+
+  it('never lets several prompts hold parts of a pool that none of them can finish in', async () => {
+    const h = harness({ slotCount: 10, chunkTokens: 8, tokenBudget: 16 });
+    h.executor.submit(aggregateRequest(1, 28, 1));
+    h.executor.submit(aggregateRequest(2, 28, 1));
+    await h.clock.turn(60);
+    expect(h.take('computed', 'done', 'first', 'free')).toEqual([
+      'forward 1[0,8)',
+      'forward 1[8,16)',
+      'forward 1[16,24)',
+      'forward 1[24,28)',
+      'finished 1 completed GENERATION_COMPLETE',
+      'forward 2[0,8)',
+      'forward 2[8,16)',
+      'forward 2[16,24)',
+      'forward 2[24,28)',
+      'finished 2 completed GENERATION_COMPLETE',
+    ]);
+  });
+
+  it('waits while an ended transfer still holds blocks, and looks again by itself', async () => {
+    const h = harness({ slotCount: 10, chunkTokens: 100 });
+    const first = generationRequest(1, 40, 1);
+    h.executor.submit(first);
+    await h.clock.turn(20);
+    h.cache.pin(1);
+    h.transceiver.settle(first, 'failed', { error: new PeerLostError('gone') });
+    h.executor.submit(aggregateRequest(2, 40, 1));
+    await h.clock.run(1000);
+    expect(h.take('receive')).toEqual(['free 1', 'finished 1 failed DISAGG_TRANS_ERROR']);
+    // Nobody tells the executor that the last writer drained.
+    h.cache.unpin(1);
+    await h.clock.run(200);
+    expect(h.take('computed', 'done', 'first', 'free')).toEqual([
+      'forward 2[0,40)',
+      'finished 2 completed GENERATION_COMPLETE',
+    ]);
+  });
+
+  it('fails the head when no blocks will ever come back', async () => {
+    const h = harness({ slotCount: 10, chunkTokens: 100 });
+    h.cache.stolen = 5;
+    const request = aggregateRequest(1, 40, 1);
+    h.executor.submit(request);
+    h.executor.submit(aggregateRequest(2, 20, 1));
+    await h.clock.turn(20);
+    expect(request.error?.code).toBe('ERR_KVT_RESOURCE');
+    expect(h.take('computed', 'done', 'first', 'free')).toEqual([
+      'finished 1 failed DISAGG_TRANS_ERROR',
+      'forward 2[0,20)',
+      'finished 2 completed GENERATION_COMPLETE',
+    ]);
+  });
+});
