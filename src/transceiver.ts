@@ -81,7 +81,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   constructor(parts: TransceiverParts) {
     this.#parts = parts;
     const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
-    this.#ledger = new TransferLedger(cache);
+    this.#ledger = new TransferLedger(cache, () => this.#signalActivity());
     const counters = this.#counters;
     this.#channel = new ControlChannel(messenger, rankInfo.incarnation, counters, {
       onMessage: (frame) => this.#onFrame(frame),
@@ -272,7 +272,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
   }
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {
-    this.#parts.log.warn(error.message);
+    // A peer that leaves while nothing runs to or from it is news, not trouble.
+    const busy = [...this.#sender.busyEndpoints(), ...this.#receiver.busyEndpoints()].includes(peer.endpoint);
+    if (busy) this.#parts.log.warn(error.message);
+    else this.#parts.log.info(error.message);
     this.#sender.onPeerLost(peer, error);
     this.#receiver.onPeerLost(peer, error);
   }

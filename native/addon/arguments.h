@@ -16,7 +16,7 @@ Napi::Error to_error(Napi::Env env, const Status& status);
 
 // Checked conversions of what JS passed; each throws kInvalidArgument naming `what`.
 // Whole numbers only, because every address, size and id crosses as a double.
-std::uint64_t to_size(Napi::Env env, double value, const char* what);  // 0 .. 2^53 - 1
+std::uint64_t to_size(Napi::Env env, double value, const char* what);    // 0 .. 2^53 - 1
 std::int64_t to_integer(Napi::Env env, double value, const char* what);  // -(2^53 - 1) .. 2^53 - 1
 double to_number(const Napi::CallbackInfo& info, std::size_t index, const char* what);
 std::string to_text(const Napi::CallbackInfo& info, std::size_t index, const char* what);

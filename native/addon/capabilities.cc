@@ -72,7 +72,11 @@ Napi::Value query_capabilities(const Napi::CallbackInfo& info) {
   options.library_path = to_text(info, 0, "the NIXL library");
   options.package_tree = to_text(info, 1, "the NIXL package tree");
   return PromiseWorker<Findings>::run(
-      info.Env(), [options] { return Findings{probe_cuda(), probe_nixl(options)}; }, to_object);
+      info.Env(),
+      [options] {
+        return Findings{probe_cuda(), probe_nixl(options)};
+      },
+      to_object);
 }
 
 }  // namespace kvt

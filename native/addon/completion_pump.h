@@ -12,11 +12,13 @@ namespace kvt {
 // Runs on the JS thread, inside a handle scope.
 using Delivery = std::function<void(Napi::Env)>;
 
-// Role: the one way from native threads to the JS thread of an environment. What is posted while JS is busy comes over in
+// Role: the one way from native threads to the JS thread of an environment. What is posted while JS is busy comes over
+// in
 //   one call.
 // Threading: post from any thread, never blocks on JS; the rest on the JS thread.
-// Ownership: shared by the environment and whoever posts; it outlives the environment harmlessly, because close() cuts it off.
-// Lifetime: the thread-safe function is unreferenced, so it never keeps the process alive, unless a reply is awaited; it is
+// Ownership: shared by the environment and whoever posts; it outlives the environment harmlessly, because close() cuts
+// it off. Lifetime: the thread-safe function is unreferenced, so it never keeps the process alive, unless a reply is
+// awaited; it is
 //   released exactly once, before the environment's own teardown of it.
 class CompletionPump {
  public:

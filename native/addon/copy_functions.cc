@@ -45,7 +45,8 @@ Napi::Value start_plain_copy(const Napi::CallbackInfo& info, const Environment& 
   job->slot_stride = to_size(env, to_number(info, 3, "slotStride"), "slotStride");
   const auto pairs = to_array<Napi::Int32Array>(info, 4, napi_int32_array, "slotPairs");
   job->pairs.assign(pairs.Data(), pairs.Data() + pairs.ElementLength());
-  if (job->page_bytes == 0 || job->page_bytes > job->slot_stride) throw_argument(env, "pageBytes must be 1 .. slotStride");
+  if (job->page_bytes == 0 || job->page_bytes > job->slot_stride)
+    throw_argument(env, "pageBytes must be 1 .. slotStride");
   if (job->pairs.size() % 2 != 0) throw_argument(env, "slotPairs must hold whole pairs");
 
   std::size_t furthest[2] = {0, 0};
@@ -56,8 +57,7 @@ Napi::Value start_plain_copy(const Napi::CallbackInfo& info, const Environment& 
   if (job->pairs.empty()) job->page_bytes = 0;
   const auto lease = [&](std::uintptr_t base, std::size_t slot, const char* what) {
     std::size_t size = 0;
-    if (__builtin_mul_overflow(slot, job->slot_stride, &size) ||
-        __builtin_add_overflow(size, job->page_bytes, &size)) {
+    if (__builtin_mul_overflow(slot, job->slot_stride, &size) || __builtin_add_overflow(size, job->page_bytes, &size)) {
       throw_argument(env, std::string(what) + ": the slots do not fit into the address space");
     }
     job->leases.push_back(environment.lease(env, base, size, what));

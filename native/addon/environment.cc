@@ -39,7 +39,8 @@ void Environment::shut_down() {
   const auto deadline = std::chrono::steady_clock::now() + kShutDownLimit;
   for (const auto& session : sessions_) session->engine->push(CloseAgent{deadline, [](const CloseReport&) {}});
   for (const auto& session : sessions_) {
-    const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now());
     (void)session->engine->wait_closed(std::max(left, std::chrono::milliseconds(0)) + kThreadEndLimit);
   }
   sessions_.clear();

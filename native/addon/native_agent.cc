@@ -81,7 +81,8 @@ NativeAgent::~NativeAgent() {
   link_->agent = nullptr;
   if (state_ != State::kOpen) return;
   // Dropped without close: nothing waits for it, and the environment joins the thread at its own end.
-  session_->engine->push(CloseAgent{std::chrono::steady_clock::now() + std::chrono::seconds(1), [](const CloseReport&) {}});
+  session_->engine->push(
+      CloseAgent{std::chrono::steady_clock::now() + std::chrono::seconds(1), [](const CloseReport&) {}});
 }
 
 void NativeAgent::require_open(Napi::Env env) const {
@@ -113,8 +114,7 @@ Napi::Value NativeAgent::open(const Napi::CallbackInfo& info) {
     });
   };
   auto session = std::make_shared<AgentSession>();
-  const Status started =
-      AgentEngine::start("kvt-" + name_, std::move(factory_), opened, notices, &session->engine);
+  const Status started = AgentEngine::start("kvt-" + name_, std::move(factory_), opened, notices, &session->engine);
   if (!started.is_ok()) {
     opened(started);
     return reply->promise();
@@ -161,16 +161,16 @@ Napi::Value NativeAgent::add_peer(const Napi::CallbackInfo& info) {
   std::vector<std::byte> bytes(metadata.ByteLength());
   if (!bytes.empty()) std::memcpy(bytes.data(), metadata.Data(), bytes.size());
   const auto reply = expect_reply(env);
-  session_->engine->push(AddPeer{
-      peer, std::move(bytes), [reply, link = link_, peer](const Status& status, const std::vector<Region>& regions) {
-        Reply::settle(reply, status, [link, peer, regions](Napi::Env e) {
-          if (link->agent != nullptr) {
-            RegionSet& known = link->agent->peers_[peer];
-            for (const Region& region : regions) (void)known.add({region.base, region.size});
-          }
-          return Napi::Number::New(e, peer);
-        });
-      }});
+  session_->engine->push(AddPeer{peer, std::move(bytes),
+                                 [reply, link = link_, peer](const Status& status, const std::vector<Region>& regions) {
+                                   Reply::settle(reply, status, [link, peer, regions](Napi::Env e) {
+                                     if (link->agent != nullptr) {
+                                       RegionSet& known = link->agent->peers_[peer];
+                                       for (const Region& region : regions) (void)known.add({region.base, region.size});
+                                     }
+                                     return Napi::Number::New(e, peer);
+                                   });
+                                 }});
   return reply->promise();
 }
 
@@ -181,8 +181,8 @@ Napi::Value NativeAgent::remove_peer(const Napi::CallbackInfo& info) {
   peers_.erase(peer);
   std::erase_if(tables_, [peer](const auto& entry) { return entry.second.peer == peer; });
   const auto reply = expect_reply(env);
-  session_->engine->push(RemovePeer{
-      peer, [reply] { Reply::settle(reply, Status::ok(), [](Napi::Env e) { return e.Undefined(); }); }});
+  session_->engine->push(
+      RemovePeer{peer, [reply] { Reply::settle(reply, Status::ok(), [](Napi::Env e) { return e.Undefined(); }); }});
   return reply->promise();
 }
 
@@ -272,26 +272,26 @@ Napi::Value NativeAgent::close(const Napi::CallbackInfo& info) {
   const auto limit = std::chrono::microseconds(static_cast<std::int64_t>(std::min(deadline_ms, kLongestMs) * 1000));
   state_ = State::kClosing;
   const auto reply = expect_reply(env);
-  session_->engine->push(CloseAgent{
-      std::chrono::steady_clock::now() + limit,
-      [reply, link = link_, environment = environment_, session = session_](const CloseReport& report) {
-        Reply::settle(reply, Status::ok(), [link, environment, session, report](Napi::Env e) {
-          // The thread has nothing left to do but to end.
-          (void)session->engine->wait_closed(std::chrono::milliseconds(100));
-          environment->remove(session.get());
-          if (link->agent != nullptr) {
-            link->agent->dispatch_.Reset();
-            link->agent->peers_.clear();
-            link->agent->tables_.clear();
-            link->agent->events_.clear();
-            link->agent->live_.clear();
-          }
-          const Napi::Object out = Napi::Object::New(e);
-          out.Set("drained", Napi::Boolean::New(e, report.drained));
-          out.Set("outstanding", Napi::Number::New(e, static_cast<double>(report.outstanding)));
-          return out;
-        });
-      }});
+  session_->engine->push(
+      CloseAgent{std::chrono::steady_clock::now() + limit,
+                 [reply, link = link_, environment = environment_, session = session_](const CloseReport& report) {
+                   Reply::settle(reply, Status::ok(), [link, environment, session, report](Napi::Env e) {
+                     // The thread has nothing left to do but to end.
+                     (void)session->engine->wait_closed(std::chrono::milliseconds(100));
+                     environment->remove(session.get());
+                     if (link->agent != nullptr) {
+                       link->agent->dispatch_.Reset();
+                       link->agent->peers_.clear();
+                       link->agent->tables_.clear();
+                       link->agent->events_.clear();
+                       link->agent->live_.clear();
+                     }
+                     const Napi::Object out = Napi::Object::New(e);
+                     out.Set("drained", Napi::Boolean::New(e, report.drained));
+                     out.Set("outstanding", Napi::Number::New(e, static_cast<double>(report.outstanding)));
+                     return out;
+                   });
+                 }});
   return reply->promise();
 }
 

@@ -14,7 +14,8 @@
 
 namespace kvt {
 
-// Role: the JS face of one engine: checks and converts arguments, keeps the handles that JS knows, turns notices into one
+// Role: the JS face of one engine: checks and converts arguments, keeps the handles that JS knows, turns notices into
+// one
 //   flat record array per delivery.
 // Threading: the JS thread. The progress thread reaches it only through the pump and `link_`.
 // Ownership: `dispatch_` keeps the TypeScript agent, and so this object, alive from open() to the end of close().

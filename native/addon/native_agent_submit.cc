@@ -18,8 +18,8 @@ constexpr std::size_t kFragmentRecord = 14;
 constexpr std::size_t kSubmissionHead = 5;
 constexpr std::size_t kGroupRecord = 2;
 
-// Whether every slot of one side is inside [0, limit). Negative slots are huge when read unsigned; no early exit, so that
-// the loop vectorises.
+// Whether every slot of one side is inside [0, limit). Negative slots are huge when read unsigned; no early exit, so
+// that the loop vectorises.
 bool are_slots_below(const std::int32_t* pairs, std::size_t length, std::uint32_t source_limit,
                      std::uint32_t destination_limit) {
   std::uint32_t bad = 0;
@@ -138,9 +138,9 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
     const std::int32_t* pairs = slots.Data() + begin;
     if (!are_slots_below(pairs, length, static_cast<std::uint32_t>(fragments.source_slot_limit()),
                          static_cast<std::uint32_t>(fragments.destination_slot_limit()))) {
-      throw_argument(env, "group " + std::to_string(i) + ", " +
-                              describe_bad_slot(pairs, length, fragments.source_slot_limit(),
-                                                fragments.destination_slot_limit()));
+      throw_argument(
+          env, "group " + std::to_string(i) + ", " +
+                   describe_bad_slot(pairs, length, fragments.source_slot_limit(), fragments.destination_slot_limit()));
     }
     submission.groups.push_back({table->second.table, std::vector<std::int32_t>(pairs, pairs + length)});
     begin += length;

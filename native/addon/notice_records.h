@@ -8,7 +8,8 @@
 namespace kvt {
 
 // Notices as JS gets them: kNoticeRecord numbers each (kind, submission, outcome, bytes, drained, postedAtMs or NaN,
-// finishedAtMs, status code), and one text per notice where any has one, else undefined. src/agent/notice-records.ts reads it.
+// finishedAtMs, status code), and one text per notice where any has one, else undefined. src/agent/notice-records.ts
+// reads it.
 struct NoticeRecords {
   Napi::Float64Array numbers;
   Napi::Value messages;

@@ -8,8 +8,8 @@
 
 namespace kvt {
 
-// Runs `work` on libuv's pool and settles a promise with what `convert` makes of its result. `work` must own, and by its end
-// have given back, every lease it needs: the JS thread may be tearing the environment down meanwhile.
+// Runs `work` on libuv's pool and settles a promise with what `convert` makes of its result. `work` must own, and by
+// its end have given back, every lease it needs: the JS thread may be tearing the environment down meanwhile.
 template <typename Result>
 class PromiseWorker final : public Napi::AsyncWorker {
  public:

@@ -16,8 +16,8 @@ struct TransportChoice {
   std::string nixl_package_tree;    // nixl; empty = none
 };
 
-// Makes the factory that the progress thread will call. Wrong options are refused here; what the machine lacks shows when
-// the agent opens.
+// Makes the factory that the progress thread will call. Wrong options are refused here; what the machine lacks shows
+// when the agent opens.
 Status choose_transport(const TransportChoice& choice, TransportFactory* out);
 
 }  // namespace kvt

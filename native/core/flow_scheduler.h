@@ -13,7 +13,8 @@ using FlowId = std::uint64_t;
 using ItemId = std::uint64_t;
 
 // Role: decides whose batch is posted next. Flows take turns; inside a flow, items run in the order they came.
-// A flow whose head cannot go on now is parked: it costs nothing until it is woken, and nothing behind its head overtakes.
+// A flow whose head cannot go on now is parked: it costs nothing until it is woken, and nothing behind its head
+// overtakes.
 class FlowScheduler {
  public:
   void push(FlowId flow, ItemId item);

@@ -55,8 +55,7 @@ Status FragmentTable::create(const std::vector<Fragment>& fragments, FragmentTab
     if (fragment.bytes == 0 || fragment.count == 0) {
       return Status(StatusCode::kInvalidArgument, "fragment " + std::to_string(i) + " has no bytes");
     }
-    Status checked =
-        check_side("source", i, fragment.source, fragment, fragment.source_offset, fragment.source_stride);
+    Status checked = check_side("source", i, fragment.source, fragment, fragment.source_offset, fragment.source_stride);
     if (!checked.is_ok()) return checked;
     checked = check_side("destination", i, fragment.destination, fragment, fragment.destination_offset,
                          fragment.destination_stride);

@@ -9,7 +9,8 @@
 namespace kvt {
 
 // Role: models one network link that everything shares: bytes leave one after the other at a fixed rate.
-// Invariants: over a busy period the last byte leaves exactly when the rate says, whatever the batch sizes; idle time is
+// Invariants: over a busy period the last byte leaves exactly when the rate says, whatever the batch sizes; idle time
+// is
 //   lost and never becomes a burst.
 // Threading: none of its own; time is given, never read.
 class LinkPacer {

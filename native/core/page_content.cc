@@ -136,7 +136,8 @@ void chain_token_seeds(std::span<const std::uint32_t> tokens, std::span<std::uin
 Status check_content_job(const ContentJob& job) {
   if (job.tokens_per_block == 0) return Status(StatusCode::kInvalidArgument, "tokensPerBlock must be positive");
   constexpr std::uint64_t kLimit = std::uint64_t{1} << 32;
-  if (job.first_block >= kLimit || job.token_begin >= kLimit || job.slots.size() >= kLimit || job.seeds.size() >= kLimit) {
+  if (job.first_block >= kLimit || job.token_begin >= kLimit || job.slots.size() >= kLimit ||
+      job.seeds.size() >= kLimit) {
     return Status(StatusCode::kInvalidArgument, "block ordinals and token positions must be below 2^32");
   }
   for (std::size_t i = 0; i < job.entries.size(); ++i) {
@@ -157,12 +158,13 @@ std::uint64_t fill_content(const ContentJob& job) {
 
 ContentCheck verify_content(const ContentJob& job) {
   ContentCheck check;
-  for_each_token(job, [&](std::size_t e, const std::byte* at, std::uint32_t head, std::uint64_t token, std::uint64_t base) {
-    const std::size_t wrong = verify_token(at, job.entries[e].token_bytes, base);
-    check.bytes_checked += job.entries[e].token_bytes;
-    check.wrong_bytes += wrong;
-    if (wrong != 0 && !check.first_wrong.has_value()) check.first_wrong = WrongPlace{e, head, token};
-  });
+  for_each_token(job,
+                 [&](std::size_t e, const std::byte* at, std::uint32_t head, std::uint64_t token, std::uint64_t base) {
+                   const std::size_t wrong = verify_token(at, job.entries[e].token_bytes, base);
+                   check.bytes_checked += job.entries[e].token_bytes;
+                   check.wrong_bytes += wrong;
+                   if (wrong != 0 && !check.first_wrong.has_value()) check.first_wrong = WrongPlace{e, head, token};
+                 });
   return check;
 }
 

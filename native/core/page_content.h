@@ -58,7 +58,8 @@ void chain_token_seeds(std::span<const std::uint32_t> tokens, std::span<std::uin
 // Geometry that a job must have before it may run: sizes positive, entries inside their slots, slots inside the pools.
 Status check_content_job(const ContentJob& job);
 
-// Both take a checked job whose pools are mapped. Words are little endian; a tail shorter than a word takes its low bytes.
+// Both take a checked job whose pools are mapped. Words are little endian; a tail shorter than a word takes its low
+// bytes.
 std::uint64_t fill_content(const ContentJob& job);
 ContentCheck verify_content(const ContentJob& job);
 

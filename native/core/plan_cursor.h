@@ -17,7 +17,8 @@ struct PlanGroup {
 };
 
 // Role: expands a slice into runs lazily, so that a slice of any size costs memory for one batch only.
-// Ordering: groups in order; inside a group fragment by fragment, for each fragment pair by pair, for each pair piece by
+// Ordering: groups in order; inside a group fragment by fragment, for each fragment pair by pair, for each pair piece
+// by
 //   piece. Runs that touch on both sides in that order come out as one.
 class PlanCursor {
  public:

@@ -7,8 +7,8 @@ namespace kvt {
 // What this process can do with CUDA, and why not.
 struct CudaProbe {
   bool is_available = false;
-  std::string reason;   // why not; empty when available
-  std::string library;  // what was opened; empty when nothing was
+  std::string reason;      // why not; empty when available
+  std::string library;     // what was opened; empty when nothing was
   int driver_version = 0;  // 1000 * major + 10 * minor, as the driver gives it; 0 unknown
   int device_count = 0;
 };

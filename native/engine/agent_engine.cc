@@ -229,7 +229,8 @@ CloseReport AgentEngine::close_transport() {
     report.drained = transport_->close();
   }
   if (report.drained) report.outstanding = 0;
-  loop_->abandon_all(report.drained, Status(StatusCode::kTransport, "the agent was closed before the transfer had ended"));
+  loop_->abandon_all(report.drained,
+                     Status(StatusCode::kTransport, "the agent was closed before the transfer had ended"));
   deliver_notices();
   loop_.reset();
   transport_.reset();

@@ -25,9 +25,11 @@ using OpenReply = std::function<void(const Status&)>;
 using NoticeSink = std::function<void(std::vector<Notice>)>;
 
 // Role: one agent's progress thread and the way to it. Every call of the transport happens on that thread.
-// Threading: public methods from any thread, none waits for the thread (wait_closed excepted). Replies and notices run on
+// Threading: public methods from any thread, none waits for the thread (wait_closed excepted). Replies and notices run
+// on
 //   the progress thread and must not call wait_closed.
-// Ownership: the thread holds the engine alive until it has closed, so a thread that is stuck in the transport at the end of
+// Ownership: the thread holds the engine alive until it has closed, so a thread that is stuck in the transport at the
+// end of
 //   the process finds everything it touches.
 // Ordering: commands take effect in the order of the calls.
 class AgentEngine : public std::enable_shared_from_this<AgentEngine> {

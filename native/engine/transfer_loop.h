@@ -13,7 +13,8 @@
 
 namespace kvt {
 
-// Role: takes submissions through the transport: waits for their events, cuts them into batches, lets flows take turns, and
+// Role: takes submissions through the transport: waits for their events, cuts them into batches, lets flows take turns,
+// and
 //   settles each submission exactly once.
 // Threading: the progress thread; holds no lock and no thread of its own, so tests drive it step by step.
 // Ownership: borrows the transport.

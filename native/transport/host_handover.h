@@ -13,8 +13,8 @@
 
 namespace kvt {
 
-// The two messages by which shared memory changes hands over an abstract SOCK_SEQPACKET socket. The connection stays open
-// afterwards: its end tells each side that the other process or agent is gone.
+// The two messages by which shared memory changes hands over an abstract SOCK_SEQPACKET socket. The connection stays
+// open afterwards: its end tells each side that the other process or agent is gone.
 //
 //   HELLO  client -> server   magic 4 | regions wanted 4 | token 16
 //   GRANT  server -> client   magic 4 | first 4 | count 4 | total 4, with `count` descriptors; as many as it takes

@@ -108,8 +108,8 @@ bool HostListener::send_grants(std::uint64_t id, Client* client) {
     GrantMessage grant;
     grant.first = static_cast<std::uint32_t>(client->next_region);
     grant.total = static_cast<std::uint32_t>(client->region_count);
-    grant.count = static_cast<std::uint32_t>(
-        std::min(client->region_count - client->next_region, kDescriptorsPerGrant));
+    grant.count =
+        static_cast<std::uint32_t>(std::min(client->region_count - client->next_region, kDescriptorsPerGrant));
     std::array<int, kDescriptorsPerGrant> descriptors{};
     for (std::size_t i = 0; i < grant.count; ++i) descriptors[i] = (*regions_)[client->next_region + i].fd();
     switch (send_grant(client->socket.get(), grant, std::span(descriptors).first(grant.count))) {

@@ -60,7 +60,8 @@ Status decode_host_metadata(std::span<const std::byte> bytes, HostMetadata* out)
   const std::size_t region_count = read_at<std::uint32_t>(bytes, 12);
   if (name_bytes == 0 || name_bytes > kMaxNameBytes) return refuse("bad socket name length");
   if (region_count > kMaxHostRegions) return refuse(std::to_string(region_count) + " regions");
-  if (bytes.size() != kHeaderBytes + name_bytes + region_count * kRegionBytes) return refuse("its length does not fit its counts");
+  if (bytes.size() != kHeaderBytes + name_bytes + region_count * kRegionBytes)
+    return refuse("its length does not fit its counts");
 
   HostMetadata metadata;
   metadata.boot_id = read_at<std::array<std::byte, 16>>(bytes, 16);

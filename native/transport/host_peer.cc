@@ -22,13 +22,15 @@ HostPeer::HostPeer(HostMetadata metadata, int epoll, std::uint64_t event, TimePo
 }
 
 std::string HostPeer::describe() const {
-  return pid_ == 0 ? "host peer " + metadata_.socket_name : "host peer " + metadata_.socket_name + " (pid " + std::to_string(pid_) + ")";
+  return pid_ == 0 ? "host peer " + metadata_.socket_name
+                   : "host peer " + metadata_.socket_name + " (pid " + std::to_string(pid_) + ")";
 }
 
 void HostPeer::fail(StatusCode code, const std::string& what) {
   state_ = PeerState::kFailed;
   error_ = Status(code, describe() + ": " + what);
-  // Mappings stay until the peer is removed: addresses handed out before remain valid. The socket would only make epoll spin.
+  // Mappings stay until the peer is removed: addresses handed out before remain valid. The socket would only make epoll
+  // spin.
   socket_.reset();
 }
 
@@ -72,7 +74,8 @@ void HostPeer::receive() {
       case Exchange::kWouldBlock:
         return;
       case Exchange::kClosed:
-        fail(StatusCode::kPeerLost, "it refused to hand over its memory, or ended while it did; ask it for new metadata");
+        fail(StatusCode::kPeerLost,
+             "it refused to hand over its memory, or ended while it did; ask it for new metadata");
         return;
       case Exchange::kDone:
         break;
@@ -102,7 +105,8 @@ void HostPeer::advance(TimePoint now) {
       if (!socket_.is_open()) connect();
       if (state_ == PeerState::kConnecting && socket_.is_open()) receive();
       if (state_ == PeerState::kConnecting && now >= deadline_) {
-        fail(StatusCode::kTransport, "it did not hand over its memory within 2 seconds; its progress thread is stuck or stopped");
+        fail(StatusCode::kTransport,
+             "it did not hand over its memory within 2 seconds; its progress thread is stuck or stopped");
       }
       return;
     case PeerState::kReady:

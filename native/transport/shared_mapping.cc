@@ -75,9 +75,8 @@ void SharedMapping::unmap() {
 
 Status SharedMapping::map(UniqueFd fd, std::size_t size, SharedMapping* out) {
   void* place = reserve(size);
-  void* base = place == MAP_FAILED
-                   ? MAP_FAILED
-                   : ::mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0);
+  void* base = place == MAP_FAILED ? MAP_FAILED
+                                   : ::mmap(place, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd.get(), 0);
   if (base == MAP_FAILED) {
     return Status(StatusCode::kResource, "cannot map " + std::to_string(size) + " bytes: " + errno_text());
   }

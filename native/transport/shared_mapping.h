@@ -8,7 +8,8 @@
 
 namespace kvt {
 
-// Role: memory that two processes share through a descriptor. It has no name anywhere, so nothing is left behind when the
+// Role: memory that two processes share through a descriptor. It has no name anywhere, so nothing is left behind when
+// the
 //   processes are killed; the kernel frees it with the last descriptor and mapping.
 // Ownership: owns descriptor and mapping; both end with the object.
 // Invariant: resident and sealed against shrinking, so that touching it never faults, whatever the other process does.

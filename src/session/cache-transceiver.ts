@@ -60,12 +60,15 @@ export interface CacheTransceiver {
   sendEarlyPrefix(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null;
   /** Generation side: asks every overlapping context rank for `[0, B)` of the prompt. The request's blocks must exist. */
   requestAndReceiveAsync(request: LlmRequest): void;
-  /** Context side: whether every expected receiver has asked for this request (its pages can be written as they are computed). */
+  /**
+   * Context side: whether every expected receiver has asked for this request (its pages can be written as they are computed). The first
+   * call starts the request's queue clock: one whose receivers never ask settles as failed.
+   */
   receiverReady(request: LlmRequest): boolean;
   /** @returns true when nothing of the request can touch memory any more; else false, and a `Settled` or a later call tells. */
   cancelRequest(request: LlmRequest, reason: string): boolean;
   /** Outcomes since the last call, each exactly once. */
   takeSettled(): readonly Settled[];
-  /** One listener, called when `takeSettled` or `receiverReady` may have something new. Never synchronously from the verbs above. */
+  /** One listener, called when `takeSettled` or `receiverReady` may have something new, or pages were released. Never synchronously from the verbs above. */
   onActivity(listener: () => void): void;
 }

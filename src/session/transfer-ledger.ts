@@ -24,10 +24,13 @@ export const HOLD_TRANSITIONS: TransitionTable<HoldState, HoldEvent> = new Trans
  */
 export class TransferLedger {
   readonly #cache: KvCacheManager;
+  readonly #onReleased: () => void;
   readonly #holds = new Map<RequestId, HoldState>();
 
-  constructor(cache: KvCacheManager) {
+  /** `onReleased`: pages became free, so whoever waits for blocks may look again. */
+  constructor(cache: KvCacheManager, onReleased: () => void = () => {}) {
     this.#cache = cache;
+    this.#onReleased = onReleased;
   }
 
   /** Requests whose pages a transfer may touch. */
@@ -59,6 +62,7 @@ export class TransferLedger {
     this.#next(request, 'settle');
     this.#holds.delete(request);
     this.#cache.unpin(request);
+    this.#onReleased();
   }
 
   #next(request: RequestId, event: HoldEvent): HoldState {

@@ -13,7 +13,7 @@ let frames: Collector<Uint8Array>;
 let lost: Collector<{ readonly endpoint: string; readonly at: number }>;
 
 beforeAll(() => {
-  sources = transpileSources(['', 'wire', 'geometry', 'mapping']);
+  sources = transpileSources(['wire/index']);
 });
 afterAll(() => sources.remove());
 

@@ -3,23 +3,10 @@ import { describe, expect, it } from 'vitest';
 import { WireError } from '../../src/errors.js';
 import { decodeFrame, encodeFrame } from '../../src/wire/frame-codec.js';
 import { WIRE_MAJOR, WIRE_MINOR } from '../../src/wire/frame-header.js';
+import { WIRE_REASONS } from '../../src/wire/wire-reason.js';
 import { anyMessage, incarnation, MESSAGES } from './wire-arbitraries.js';
 
-const KNOWN_REASONS = new Set([
-  'frame-too-large',
-  'truncated',
-  'bad-magic',
-  'unsupported-major',
-  'unknown-type',
-  'trailing-bytes',
-  'count-over-cap',
-  'string-too-long',
-  'bad-string',
-  'bad-endpoint',
-  'bad-msgpack',
-  'bad-page-table',
-  'bad-value',
-]);
+const KNOWN_REASONS: ReadonlySet<string> = new Set(WIRE_REASONS);
 
 /** Decodes; only a WireError with a known reason may come out instead of a frame. */
 function decodeOrReason(bytes: Uint8Array): string {

@@ -1,35 +1,37 @@
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join, relative, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const SRC = join(ROOT, 'src');
+/** Ignored by git, and below it packages resolve as they do in the sources. */
+const CACHE = join(ROOT, 'node_modules', '.cache', 'kv-transceiver-tests');
 
 export interface TranspiledSources {
-  /** Absolute path of the JavaScript of a file under src/, e.g. `wire/index`. */
+  /** Absolute path of the JavaScript of a module under src/, e.g. `wire/index`. */
   path(module: string): string;
   remove(): void;
 }
 
-/**
- * JavaScript of src/ for child processes, which run without a TypeScript loader. Types are only stripped, so this takes well under a
- * second. Lies inside the repository, so that packages resolve.
- */
-export function transpileSources(folders: readonly string[]): TranspiledSources {
-  const build = join(ROOT, 'build');
-  mkdirSync(build, { recursive: true });
-  const out = mkdtempSync(join(build, 'test-sources-'));
-  for (const folder of folders) {
-    const from = join(ROOT, 'src', folder);
-    for (const entry of readdirSync(from, { withFileTypes: true })) {
-      if (entry.isFile() && entry.name.endsWith('.ts')) {
-        const target = join(out, folder, entry.name.replace(/\.ts$/, '.js'));
-        mkdirSync(dirname(target), { recursive: true });
-        writeFileSync(target, transpile(readFileSync(join(from, entry.name), 'utf8')));
-      }
+/** JavaScript of some modules and all they import, for child processes, which run without a TypeScript loader. Types are only stripped. */
+export function transpileSources(entries: readonly string[]): TranspiledSources {
+  mkdirSync(CACHE, { recursive: true });
+  const out = mkdtempSync(join(CACHE, 'sources-'));
+  writeFileSync(join(out, 'package.json'), '{ "type": "module" }');
+  const seen = new Set<string>();
+  const open = entries.map((entry) => join(SRC, `${entry}.ts`));
+  for (let file = open.pop(); file !== undefined; file = open.pop()) {
+    if (seen.has(file)) continue;
+    seen.add(file);
+    const javaScript = transpile(readFileSync(file, 'utf8'));
+    const target = join(out, relative(SRC, file).replace(/\.ts$/, '.js'));
+    mkdirSync(dirname(target), { recursive: true });
+    writeFileSync(target, javaScript);
+    for (const { fileName } of ts.preProcessFile(javaScript).importedFiles) {
+      if (fileName.startsWith('.')) open.push(resolve(dirname(file), fileName.replace(/\.js$/, '.ts')));
     }
   }
-  writeFileSync(join(out, 'package.json'), '{ "type": "module" }');
   return {
     path: (module) => join(out, `${module}.js`),
     remove: () => rmSync(out, { recursive: true, force: true }),
@@ -38,11 +40,7 @@ export function transpileSources(folders: readonly string[]): TranspiledSources 
 
 function transpile(source: string): string {
   const { outputText } = ts.transpileModule(source, {
-    compilerOptions: {
-      target: ts.ScriptTarget.ES2023,
-      module: ts.ModuleKind.ESNext,
-      verbatimModuleSyntax: true,
-    },
+    compilerOptions: { target: ts.ScriptTarget.ES2023, module: ts.ModuleKind.ESNext, verbatimModuleSyntax: true },
   });
   return outputText;
 }

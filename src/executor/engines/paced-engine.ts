@@ -92,9 +92,10 @@ export class PacedEngine implements ModelEngine {
       event.fail(error instanceof Error ? error.message : String(error));
       throw error;
     }
-    const leftMs = beganAtMs + modelledMs - clock.now();
-    if (leftMs > 0) await this.#sleep(leftMs);
-    this.#note(modelledMs, leftMs);
+    const endsAtMs = beganAtMs + modelledMs;
+    this.#note(modelledMs, endsAtMs - clock.now());
+    // More than once: a real timer counts whole milliseconds and may be early by a part of one.
+    while (clock.now() < endsAtMs) await this.#sleep(endsAtMs - clock.now());
     const tokens = this.#sample(batch);
     event.signal();
     return tokens;

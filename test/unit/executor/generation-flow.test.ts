@@ -196,7 +196,7 @@ describe('blocks', () => {
     const h = harness({ slotCount: 10, chunkTokens: 100 });
     h.executor.submit(generationRequest(1, 24, 1));
     await h.clock.turn(20);
-    h.executor.submit(aggregateRequest(2, 20, 1));
+    h.executor.submit(aggregateRequest(2, 40, 1));
     await h.clock.turn(20);
     h.executor.submit(generationRequest(3, 4, 1));
     h.executor.submit(aggregateRequest(4, 4, 1));
@@ -208,12 +208,37 @@ describe('blocks', () => {
       'cancel 1 cancelled by its user',
       'free 1',
       'finished 1 cancelled GENERATION_COMPLETE',
-      'forward 2[0,20) 4[0,4)',
+      'forward 2[0,40)',
       'free 2',
       'finished 2 completed GENERATION_COMPLETE',
+      'receive 3 0',
+      'forward 4[0,4)',
       'free 4',
       'finished 4 completed GENERATION_COMPLETE',
-      'receive 3 0',
+    ]);
+  });
+
+  it('keeps the line also among those that entered: a prompt that grows goes before a later receive', async () => {
+    const h = harness({ slotCount: 20, chunkTokens: 16 });
+    h.engine.manual = true;
+    h.executor.submit(aggregateRequest(1, 32, 1));
+    await h.clock.turn(20);
+    h.cache.stolen = 16;
+    h.executor.submit(generationRequest(2, 8, 1));
+    h.engine.finish();
+    await h.clock.turn(20);
+    // Two blocks come back: enough for the receive, not for the chunk of the earlier prompt.
+    h.cache.stolen = 13;
+    await h.clock.run(300);
+    expect(h.take('computed', 'done')).toEqual(['forward 1[0,16)']);
+    h.cache.stolen = 10;
+    await h.clock.run(100);
+    expect(h.take()).toEqual(['forward 1[16,32)']);
+    h.engine.finish();
+    await h.clock.turn(20);
+    expect(h.take('computed', 'done', 'first', 'free')).toEqual([
+      'finished 1 completed GENERATION_COMPLETE',
+      'receive 2 0',
     ]);
   });
 

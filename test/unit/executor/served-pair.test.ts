@@ -1,8 +1,9 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { CoordinatorResult } from '../../../src/coordinator/disagg-call.js';
+import { createRequest } from '../../../src/executor/create-request.js';
 import type { TransferPolicy } from '../../../src/executor/request.js';
-import { PIPELINED, prompt, WHOLE } from './harness.js';
+import { PIPELINED, params, prompt, WHOLE } from './harness.js';
 import { ServedPair } from './served-pair.js';
 
 const NOTHING_LEFT = Array.from({ length: 2 }, () => ({
@@ -64,7 +65,6 @@ describe('two executors over real transceivers', () => {
     const alone = await ServedPair.create();
     const reference: number[][] = [];
     for (const { promptTokens } of requests) {
-      const { createRequest } = await import('../../../src/executor/create-request.js');
       const request = createRequest({ id: reference.length + 1, promptTokens, maxTokens: 4 });
       let ended = false;
       alone.generation.executor.submit(request, {
@@ -126,8 +126,6 @@ describe('two executors over real transceivers', () => {
 
   it('a generation server that never asks: the context request ends when its clock runs out', async () => {
     const pair = await ServedPair.create();
-    const { createRequest } = await import('../../../src/executor/create-request.js');
-    const { params } = await import('./harness.js');
     const request = createRequest({ id: 1, promptTokens: prompt(8), maxTokens: 1, disagg: params('context_only') });
     let endedAtMs: number | null = null;
     pair.context.executor.submit(request, {

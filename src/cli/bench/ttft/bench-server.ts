@@ -11,7 +11,7 @@ import { buildPageTable } from '../../../mapping/build-page-table.js';
 import type { PageTable } from '../../../mapping/page-table.js';
 import { type OpenedTransceiver, openTransceiver } from '../../../open-transceiver.js';
 import type { Settled } from '../../../session/cache-transceiver.js';
-import type { KvCacheTransceiver } from '../../../transceiver.js';
+import type { KvCacheTransceiver, TransceiverLog } from '../../../transceiver.js';
 import { ZeromqMessenger } from '../../../wire/zeromq-messenger.js';
 import { openAgent } from '../open-agent.js';
 import { presetNamed } from '../presets/index.js';
@@ -40,6 +40,7 @@ export class BenchServer {
   readonly chunkClock: ChunkClock;
   readonly endpoint: string;
   readonly #transceiver: KvCacheTransceiver;
+  readonly #log: ServerLog;
 
   private constructor(parts: {
     readonly settings: WorkerSettings;
@@ -48,6 +49,7 @@ export class BenchServer {
     readonly cache: KvCacheManager;
     readonly content: PageContent;
     readonly opened: OpenedTransceiver;
+    readonly log: ServerLog;
     readonly onSettled: (settled: Settled) => void;
   }) {
     const { settings, agent, cache, content, opened } = parts;
@@ -56,6 +58,7 @@ export class BenchServer {
     this.pageTable = opened.pageTable;
     this.endpoint = parts.endpoint;
     this.#transceiver = opened.transceiver;
+    this.#log = parts.log;
     const curve = new PaceCurve(pacedModel(presetNamed(settings.model)), { effectiveFlops: settings.tflops * 1e12 });
     const engine = new PacedEngine({ clock: this.clock, agent, content, cache, pageTable: this.pageTable, curve });
     this.chunkClock = new ChunkClock(engine, this.clock);
@@ -109,6 +112,7 @@ export class BenchServer {
         throw error;
       },
     );
+    const log = new ServerLog();
     const opened = await openTransceiver({
       instanceName: settings.role,
       agent,
@@ -117,7 +121,7 @@ export class BenchServer {
       layout,
       limits: LIMITS,
       auxSlotCount: settings.concurrency + SPARE_AUX_SLOTS,
-      log: { warn: logLine, info: () => {} },
+      log,
     });
     return new BenchServer({
       settings,
@@ -126,12 +130,14 @@ export class BenchServer {
       cache,
       content: new PaddedContent(content, tokensPerBlock),
       opened,
+      log,
       onSettled,
     });
   }
 
   /** @returns whether nothing can touch the pools any more */
   async close(deadlineMs: number): Promise<boolean> {
+    this.#log.silence();
     const closing = this.executor.close({ deadlineMs: Math.floor(deadlineMs / 2) });
     const report = await this.#transceiver.close(deadlineMs);
     await closing;
@@ -149,6 +155,17 @@ function pacedModel(preset: ModelPreset): ConstructorParameters<typeof PaceCurve
   };
 }
 
-function logLine(message: string): void {
-  process.stderr.write(`${message}\n`);
+/** Warnings on standard error, until the server is asked to end: both servers end together, and losing the other one is then no news. */
+class ServerLog implements TransceiverLog {
+  #isSilent = false;
+
+  silence(): void {
+    this.#isSilent = true;
+  }
+
+  warn(message: string): void {
+    if (!this.#isSilent) process.stderr.write(`${message}\n`);
+  }
+
+  info(): void {}
 }

@@ -24,8 +24,8 @@ import { planClosedLoop, plannedRequest, planTrace, type RequestGroup } from './
 
 const DEFAULT_TRACE_CONCURRENCY = 4;
 const STOP_DEADLINE_MS = 5_000;
-/** Ctrl-C promises that both processes are gone within two seconds. */
-const INTERRUPT_STOP_DEADLINE_MS = 800;
+/** After Ctrl-C both processes are gone within two seconds, after the loss of one the other within five: no long wait for a drain. */
+const EARLY_STOP_DEADLINE_MS = 800;
 
 interface Plan {
   readonly options: TtftOptions;
@@ -108,7 +108,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     failure = error;
   } finally {
     progress.end();
-    await cluster.stop(interrupted ? INTERRUPT_STOP_DEADLINE_MS : STOP_DEADLINE_MS);
+    await cluster.stop(failure === null ? STOP_DEADLINE_MS : EARLY_STOP_DEADLINE_MS);
     for (const signal of signals) process.off(signal, interrupt);
   }
   if (failure !== null && !(failure instanceof InterruptedError) && samples.size === 0)

@@ -1,0 +1,63 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { DEPRECATED_KEYS } from '../../../src/config/deprecated-keys.js';
+import { resolveCacheTransceiverConfig } from '../../../src/config/index.js';
+import { bounceSchema } from '../../../src/config/schema.js';
+import { settingPaths } from '../../../src/config/setting-keys.js';
+
+const DOCS = readFileSync(new URL('../../../docs/configuration.md', import.meta.url), 'utf8');
+const section = (title: string): string => DOCS.split(`## ${title}\n`)[1]?.split('\n## ')[0] ?? '';
+const ROWS = [...section('Settings').matchAll(/^\| `([\w.]+)` \| (.*?) \| (.*) \|$/gm)].map((row) => ({
+  setting: row[1] as string,
+  byDefault: row[2] as string,
+  rule: row[3] as string,
+}));
+
+describe('docs/configuration.md', () => {
+  it('has a row for each setting of the schema, in its order, and no other', () => {
+    expect(ROWS.map(({ setting }) => setting)).toEqual(settingPaths());
+  });
+
+  it('states the defaults that hold', () => {
+    const { config } = resolveCacheTransceiverConfig({}, { nixlAvailable: true });
+    const values = { ...config, backend: 'DEFAULT', bounce: bounceSchema.parse({}) };
+    const follows = new Set(['role', 'enableEarlyPrefixTransfer', 'noProgressTimeoutMs', 'listen.advertiseHost']);
+    for (const { setting, byDefault } of ROWS) {
+      if (follows.has(setting)) continue;
+      const value: unknown = setting.split('.').reduce((node: object, key) => Reflect.get(node, key), values);
+      const text = /^`(.*)`$/.exec(byDefault)?.[1] ?? '';
+      const size = /^(\d+) ([KM])iB$/.exec(text);
+      const stated = size === null ? text : Number(size[1]) * (size[2] === 'K' ? 1024 : 1024 * 1024);
+      expect(`${setting} = ${stated}`).toBe(`${setting} = ${Array.isArray(value) ? JSON.stringify(value) : value}`);
+    }
+    expect(config.role).toBe('both');
+    expect(config.noProgressTimeoutMs).toBe(30_000);
+  });
+
+  it('marks exactly the settings that this build refuses', () => {
+    const asked: Readonly<Record<string, unknown>> = {
+      kvCacheBounceSizeMb: 1,
+      numTransferThreads: 2,
+      'ucx.tls': 'tcp',
+      'ucx.netDevices': 'eth0',
+      'ucx.engineConfig': 'A=1',
+      'security.curve': {},
+      'security.allowedClients': ['key'],
+      metrics: true,
+      tracing: true,
+    };
+    const marked = ROWS.filter(({ rule }) => /not available in this build/i.test(rule)).map(({ setting }) => setting);
+    expect(marked.toSorted()).toEqual(Object.keys(asked).toSorted());
+    for (const [setting, value] of Object.entries(asked)) {
+      const [outer, inner] = setting.split('.') as [string, string | undefined];
+      const input = { [outer]: inner === undefined ? value : { [inner]: value } };
+      expect(() => resolveCacheTransceiverConfig(input, { nixlAvailable: true })).toThrow('this build');
+    }
+  });
+
+  it('lists the names of other stacks', () => {
+    const listed = [...section('Names of other stacks').matchAll(/`(\w+)`/g)].map((match) => match[1] as string);
+    const camel = listed.map((name) => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()));
+    expect(camel.toSorted()).toEqual([...DEPRECATED_KEYS.keys()].toSorted());
+  });
+});
