@@ -29,7 +29,7 @@ T read_at(std::span<const std::byte> bytes, std::size_t offset) {
 }
 
 Status refuse(const std::string& what) {
-  return Status(StatusCode::kInvalidArgument, "this is not valid metadata of a host agent: " + what);
+  return Status(StatusCode::kTransport, "this is not valid metadata of a host agent: " + what);
 }
 
 }  // namespace

@@ -34,7 +34,7 @@ inline constexpr std::size_t kMaxHostRegions = 1024;
 
 std::vector<std::byte> encode_host_metadata(const HostMetadata& metadata);
 
-// Trusts nothing: kInvalidArgument for a wrong length, version or count and for regions that overlap or wrap.
+// Trusts nothing: kTransport for a wrong length, version or count and for regions that overlap or wrap.
 Status decode_host_metadata(std::span<const std::byte> bytes, HostMetadata* out);
 
 // Identifies the running kernel, so that metadata from another machine is refused with a clear text.

@@ -7,6 +7,7 @@ import type { Messenger } from './messenger.js';
 import { MessengerCounters, type MessengerCounts } from './messenger-counters.js';
 import { type BindOptions, bindRouter } from './zeromq-bind.js';
 import { ZeromqPeer } from './zeromq-peer.js';
+import { onWorkerExit } from './zeromq-worker-exit.js';
 
 export interface ZeromqMessengerOptions extends BindOptions {
   /** CURVE keys. This build has no encryption: a key is refused rather than ignored. */
@@ -23,7 +24,8 @@ type MessengerState = 'open' | 'closing' | 'closed';
 
 /**
  * Role: control frames over TCP: one bound ROUTER that all peers send to, one DEALER per peer that is sent to.
- * Ownership: owns its sockets. While open it keeps the process alive, as any listening server does; `close` ends that.
+ * Ownership: owns its sockets. While open it keeps the process alive, as any listening server does; `close` ends that. A worker thread
+ *   must close it before it is terminated from outside.
  * Threading: all callbacks on the JS thread that opened it; ZeroMQ's I/O runs on its own thread.
  * Ordering: per connection only. Answers do not come back on the connection of the question.
  *
@@ -39,6 +41,7 @@ export class ZeromqMessenger implements Messenger {
   readonly #maxPeers: number;
   /** In order of last use. */
   readonly #peers = new Map<string, ZeromqPeer>();
+  readonly #forgetExit: () => void;
   #state: MessengerState = 'open';
   #closed: Promise<void> | null = null;
   #onFrame: ((frame: Uint8Array) => void) | null = null;
@@ -83,6 +86,7 @@ export class ZeromqMessenger implements Messenger {
     this.#clock = options.clock;
     this.#queueLimits = { maxFrames: options.maxQueuedFrames, maxBytes: options.maxQueuedBytes };
     this.#maxPeers = options.maxPeers;
+    this.#forgetExit = onWorkerExit(() => this.#closeAtExit());
   }
 
   /** The frame must not be changed afterwards: ZeroMQ sends from its memory. */
@@ -131,6 +135,13 @@ export class ZeromqMessenger implements Messenger {
     for (const peer of this.#peers.values()) peer.close('closed', remainingMs);
     this.#peers.clear();
     this.#state = 'closed';
+    this.#forgetExit();
+  }
+
+  #closeAtExit(): void {
+    this.#state = 'closed';
+    this.#router.close();
+    for (const peer of this.#peers.values()) peer.closeAtExit();
   }
 
   async #settleWithin(lingerMs: number): Promise<void> {

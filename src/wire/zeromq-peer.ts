@@ -35,6 +35,7 @@ export class ZeromqPeer {
   readonly #queue: FrameQueue;
   #state: PeerState = 'resolving';
   #dealer: Dealer | null = null;
+  #monitor: Observer | null = null;
   #pump: Promise<void> | null = null;
   #settled: (() => void)[] = [];
 
@@ -74,6 +75,15 @@ export class ZeromqPeer {
     this.#notifySettled();
   }
 
+  /**
+   * As `close`, without leaving anything pending for later turns of the event loop, for there are none. Not for ordinary use: ZeroMQ's
+   * threads may wait for the reader of a monitor that is gone.
+   */
+  closeAtExit(): void {
+    this.close('closed', 0);
+    this.#monitor?.close();
+  }
+
   /** Names are resolved off ZeroMQ's I/O thread: there a slow resolver would hold up the frames of every peer. */
   async #resolveAndConnect(host: string, port: number): Promise<void> {
     let address: string;
@@ -103,7 +113,8 @@ export class ZeromqPeer {
       });
       this.#state = 'connecting';
       // Read here: creating the monitor takes sockets too and may fail.
-      void this.#watch(this.#dealer, this.#dealer.events);
+      this.#monitor = this.#dealer.events;
+      void this.#watch(this.#dealer, this.#monitor);
       this.#dealer.connect(`tcp://${address}:${port}`);
     } catch {
       // Out of sockets or descriptors. `send` never throws for a peer that cannot be reached; the counter says why.

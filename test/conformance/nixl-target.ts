@@ -16,11 +16,11 @@ interface Hello {
 /** A receiving agent with one pool in another process. */
 export class NixlTarget {
   readonly hello: Hello;
-  readonly exited: Promise<void>;
+  readonly exited: Promise<string>;
   readonly #process: ChildProcess;
   readonly #stderr: () => string;
 
-  private constructor(process: ChildProcess, hello: Hello, exited: Promise<void>, stderr: () => string) {
+  private constructor(process: ChildProcess, hello: Hello, exited: Promise<string>, stderr: () => string) {
     this.#process = process;
     this.hello = hello;
     this.exited = exited;
@@ -38,7 +38,9 @@ export class NixlTarget {
     process.stderr?.on('data', (chunk: Buffer) => {
       stderr += chunk.toString();
     });
-    const exited = new Promise<void>((resolve) => process.once('exit', () => resolve()));
+    const exited = new Promise<string>((resolve) =>
+      process.once('exit', (code, signal) => resolve(signal ?? `code ${code}`)),
+    );
     const hello = await answer<Hello>(process, exited, () => stderr);
     return new NixlTarget(process, hello, exited, () => stderr);
   }
@@ -62,11 +64,11 @@ export class NixlTarget {
   }
 }
 
-function answer<T>(process: ChildProcess, exited: Promise<void>, stderr: () => string): Promise<T> {
+function answer<T>(process: ChildProcess, exited: Promise<string>, stderr: () => string): Promise<T> {
   return withDeadline(
     new Promise<T>((resolve, reject) => {
       process.once('message', (message) => resolve(message as T));
-      void exited.then(() => reject(new Error(`the target ended: ${stderr()}`)));
+      void exited.then((how) => reject(new Error(`the target ended with ${how}: ${stderr()}`)));
     }),
     15_000,
     () => `no answer from the target; stderr: ${stderr()}`,

@@ -1,4 +1,4 @@
-import { mkdtempSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -52,11 +52,10 @@ describe('bad arguments', () => {
     await expectUsageError(['bench', 'ttft', '--trace', file], /trace\.jsonl:2: input_length is not a whole number/);
   });
 
-  it('names the port that is in use, and leaves nothing behind', async () => {
+  it('names the port that is in use, in one line', async () => {
     const server = createServer();
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
     const { port } = server.address() as { port: number };
-    const shmBefore = readdirSync('/dev/shm');
     try {
       const args = ['bench', 'ttft', '--quick', '--model', 'gemma-3-1b', '--listen-port', String(port)];
       const { code, stderr } = await runCli(args);
@@ -64,7 +63,6 @@ describe('bad arguments', () => {
         `kv-transceiver: --listen-port: port ${port} is in use; choose another or leave the option out`,
       );
       expect(code).toBe(2);
-      expect(readdirSync('/dev/shm')).toEqual(shmBefore);
     } finally {
       server.close();
     }

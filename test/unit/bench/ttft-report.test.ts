@@ -218,7 +218,7 @@ describe('one request', () => {
 
   it('carries what each side said about a failure', async () => {
     const measurement = new RequestMeasurement(planned, 1000);
-    const lost = measurement.failureOfOtherThan('context');
+    const lost = measurement.heardFromOtherThan('context');
     measurement.accept('context', { kind: 'contextDone', key: 1, report: context });
     measurement.accept('generation', {
       kind: 'requestFailed',

@@ -15,7 +15,7 @@ export class RequestMeasurement {
   #context: ContextReport | null = null;
   #generation: GenerationReport | null = null;
   readonly #failures = new Map<string, ReportedError>();
-  #failureListener: () => void = () => {};
+  #outcomeListener: () => void = () => {};
 
   constructor(planned: PlannedRequest, submittedMs: number) {
     this.planned = planned;
@@ -38,7 +38,6 @@ export class RequestMeasurement {
         break;
       case 'requestFailed':
         this.#failures.set(role, event.error);
-        this.#failureListener();
         break;
       case 'ready':
       case 'prepared':
@@ -46,18 +45,25 @@ export class RequestMeasurement {
       case 'stopped':
         return;
     }
-    const contextOver = this.#context !== null || this.#failures.has('context');
-    const generationOver = this.#generation !== null || this.#failures.has('generation');
-    if (contextOver && generationOver) this.#resolve();
+    this.#outcomeListener();
+    if (this.#contextOver() && this.#generationOver()) this.#resolve();
   }
 
-  /** Resolves when a server other than `role` reported that the request failed there. */
-  failureOfOtherThan(role: string): Promise<void> {
+  #contextOver(): boolean {
+    return this.#context !== null || this.#failures.has('context');
+  }
+
+  #generationOver(): boolean {
+    return this.#generation !== null || this.#failures.has('generation');
+  }
+
+  /** Resolves when the server that is not `role` has said how the request ended there. */
+  heardFromOtherThan(role: string): Promise<void> {
     return new Promise((resolve) => {
-      this.#failureListener = () => {
-        if ([...this.#failures.keys()].some((other) => other !== role)) resolve();
+      this.#outcomeListener = () => {
+        if (role === 'context' ? this.#generationOver() : this.#contextOver()) resolve();
       };
-      this.#failureListener();
+      this.#outcomeListener();
     });
   }
 

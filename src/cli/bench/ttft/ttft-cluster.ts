@@ -121,8 +121,8 @@ export class TtftCluster {
   /** One process is gone: the other one is given the time to say, with a typed error, whom it lost. */
   async #onLoss(lost: WorkerProcess, error: Error): Promise<void> {
     const grace = new Deadline(this.#inFlight.size === 0 ? 0 : PEER_LOSS_GRACE_MS);
-    const survivorSpoke = [...this.#inFlight.values()].map((measurement) => measurement.failureOfOtherThan(lost.role));
-    await Promise.race([grace.passed, ...survivorSpoke]);
+    const survivorSpoke = [...this.#inFlight.values()].map((measurement) => measurement.heardFromOtherThan(lost.role));
+    await Promise.race([grace.passed, Promise.all(survivorSpoke)]);
     grace.clear();
     const said = [...this.#inFlight.values()]
       .map((measurement) => measurement.describeFailures())

@@ -1,0 +1,18 @@
+import { fileURLToPath } from 'node:url';
+import { afterAll, beforeAll, expect, it } from 'vitest';
+import { startChild } from '../support/child.js';
+import { withDeadline } from '../support/deadline.js';
+import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
+
+const CHILD = fileURLToPath(new URL('messenger-worker.mjs', import.meta.url));
+let sources: TranspiledSources;
+beforeAll(() => {
+  sources = transpileSources(['wire/index']);
+});
+afterAll(() => sources.remove());
+
+it('a worker thread that exits with its messenger open does not take the process along', async () => {
+  const child = await startChild([CHILD, sources.path('wire/index')]);
+  expect(child.firstLine).toBe('survived');
+  expect(await withDeadline(child.exited, 10_000, () => 'the process does not end')).toBe(0);
+});
