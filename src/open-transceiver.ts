@@ -2,10 +2,11 @@ import { randomBytes } from 'node:crypto';
 import type { TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import { type Clock, SystemClock } from './clock.js';
+import type { ResolvedConfig } from './config/index.js';
+import { ConfigError } from './errors.js';
 import { type PageTable, type RankInfo, rebasePageTable, withAux } from './mapping/index.js';
 import { PACKAGE_VERSION } from './package-version.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
-import type { ClockLimits } from './session/request-clocks.js';
 import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
 import type { Messenger } from './wire/index.js';
 
@@ -19,8 +20,8 @@ export interface OpenTransceiverOptions {
   readonly cache: KvCacheManager;
   /** What `buildPageTable` gave for the cache manager's layer groups. */
   readonly layout: { readonly table: PageTable; readonly sizeBytes: number };
-  /** From `resolveCacheTransceiverConfig`. */
-  readonly limits: ClockLimits;
+  /** From `resolveCacheTransceiverConfig`; its warnings go to `log`. */
+  readonly config: ResolvedConfig;
   /** Requests that can have aux content on the way at once. Default 256. */
   readonly auxSlotCount?: number;
   readonly clock?: Clock;
@@ -35,11 +36,21 @@ export interface OpenedTransceiver {
 
 const SILENT: TransceiverLog = { warn: () => {}, info: () => {} };
 
-/** Allocates the pools of one rank, registers them, and puts a transceiver on top. */
+/**
+ * Allocates the pools of one rank, registers them, and puts a transceiver on top.
+ * @throws ConfigError when agent and configuration disagree
+ * @throws ResourceError when the pools cannot be allocated
+ */
 export async function openTransceiver(options: OpenTransceiverOptions): Promise<OpenedTransceiver> {
-  const { agent, messenger, cache, layout, limits, instanceName } = options;
+  const { agent, messenger, cache, layout, instanceName } = options;
+  const { config, warnings } = options.config;
   const { auxSlotCount = 256, clock = new SystemClock(), log = SILENT } = options;
   try {
+    if (agent.kind !== 'sim' && agent.kind !== config.backend.toLowerCase())
+      throw new ConfigError(
+        `backend is ${config.backend}, but the agent is ${agent.kind}: create the agent that the configuration names`,
+      );
+    for (const { setting, message } of warnings) log.warn(`${setting}: ${message}`);
     const pool = await agent.allocatePool({ sizeBytes: layout.sizeBytes });
     const auxPool = await agent.allocatePool({ sizeBytes: auxSlotCount * AUX_SLOT_BYTES });
     const pageTable = withAux(rebasePageTable(layout.table, pool.base), {
@@ -66,7 +77,7 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
       cache,
       aux,
       clock,
-      limits,
+      limits: config,
       rankInfo,
       newTicket: randomId,
       log,

@@ -67,7 +67,7 @@ TEST(HostTransport, CopiesIntoThePeersMemoryAndNowhereElse) {
   EXPECT_TRUE(writer->peer_owns(1, to.base, to.size));
   EXPECT_FALSE(writer->peer_owns(1, to.base + 1, to.size));
 
-  const std::vector<Run> runs{{from.base + 100, to.base + 8192, 5000}, {from.base, to.base, 64}};
+  const std::vector<kvt::Run> runs{{from.base + 100, to.base + 8192, 5000}, {from.base, to.base, 64}};
   EXPECT_EQ(writer->post(1, 1, runs).state, BatchState::kDone);
   for (std::size_t i = 0; i < to.size; ++i) {
     std::byte expected{};
@@ -102,7 +102,7 @@ TEST(HostTransport, ManyRegionsTakeSeveralMessages) {
   ASSERT_EQ(connect(a.get(), 4, b.get(), &error), PeerState::kReady) << error.message();
   for (std::size_t i = 0; i < regions.size(); ++i) {
     *at(from.base) = static_cast<std::byte>(i);
-    const std::vector<Run> runs{{from.base, regions[i].base + regions[i].size - 1, 1}};
+    const std::vector<kvt::Run> runs{{from.base, regions[i].base + regions[i].size - 1, 1}};
     ASSERT_EQ(a->post(i, 4, runs).state, BatchState::kDone);
   }
   for (std::size_t i = 0; i < regions.size(); ++i) {
@@ -117,7 +117,7 @@ TEST(HostTransport, AnAgentCanBeItsOwnPeer) {
   Status error;
   ASSERT_EQ(connect(a.get(), 1, nullptr, &error), PeerState::kReady) << error.message();
   *at(region.base) = std::byte{77};
-  const std::vector<Run> runs{{region.base, region.base + 4096, 1}};
+  const std::vector<kvt::Run> runs{{region.base, region.base + 4096, 1}};
   EXPECT_EQ(a->post(1, 1, runs).state, BatchState::kDone);
   EXPECT_EQ(*at(region.base + 4096), std::byte{77});
 }
@@ -130,9 +130,9 @@ TEST(HostTransport, RunsOutsideRegisteredMemoryAreRefused) {
   ASSERT_TRUE(a->begin_add_peer(1, metadata_of(b.get())).is_ok());
   Status error;
   ASSERT_EQ(connect(a.get(), 1, b.get(), &error), PeerState::kReady);
-  for (const Run& bad : {Run{from.base, to.base + 4090, 7}, Run{from.base + 4090, to.base, 7}, Run{from.base, 16, 1},
-                         Run{from.base, to.base, static_cast<std::size_t>(-1)}}) {
-    const BatchResult result = a->post(1, 1, std::vector<Run>{bad});
+  for (const kvt::Run& bad : {kvt::Run{from.base, to.base + 4090, 7}, kvt::Run{from.base + 4090, to.base, 7}, kvt::Run{from.base, 16, 1},
+                         kvt::Run{from.base, to.base, static_cast<std::size_t>(-1)}}) {
+    const BatchResult result = a->post(1, 1, std::vector<kvt::Run>{bad});
     EXPECT_EQ(result.state, BatchState::kFailed);
     EXPECT_FALSE(result.may_still_land);
     EXPECT_EQ(result.error.code(), StatusCode::kInvalidArgument);
@@ -203,7 +203,7 @@ TEST(HostTransport, AClosedPeerIsLost) {
   Status error;
   ASSERT_EQ(connect(a.get(), 1, b.get(), &error), PeerState::kReady);
   EXPECT_TRUE(b->close());
-  const BatchResult result = a->post(1, 1, std::vector<Run>{{from.base, to.base, 16}});
+  const BatchResult result = a->post(1, 1, std::vector<kvt::Run>{{from.base, to.base, 16}});
   EXPECT_EQ(result.state, BatchState::kFailed);
   EXPECT_EQ(result.error.code(), StatusCode::kPeerLost);
   EXPECT_FALSE(result.may_still_land);
@@ -235,7 +235,7 @@ TEST(HostTransport, AKilledProcessIsLost) {
   ASSERT_TRUE(a->begin_add_peer(1, metadata).is_ok());
   Status error;
   ASSERT_EQ(connect(a.get(), 1, nullptr, &error), PeerState::kReady) << error.message();
-  const std::vector<Run> runs{{from.base, a->peer_regions(1)[0].base, 4096}};
+  const std::vector<kvt::Run> runs{{from.base, a->peer_regions(1)[0].base, 4096}};
   EXPECT_EQ(a->post(1, 1, runs).state, BatchState::kDone);
   ASSERT_EQ(::kill(child, SIGKILL), 0);
   ASSERT_EQ(::waitpid(child, nullptr, 0), child);
@@ -256,7 +256,7 @@ TEST(HostTransport, ALinkKeepsBatchesInFlightUntilTheirBytesHaveLeft) {
   Status error;
   ASSERT_EQ(connect(a.get(), 1, b.get(), &error), PeerState::kReady);
   const auto begin = std::chrono::steady_clock::now();
-  const std::vector<Run> runs{{from.base, to.base, 1 << 20}};
+  const std::vector<kvt::Run> runs{{from.base, to.base, 1 << 20}};
   ASSERT_EQ(a->post(1, 1, runs).state, BatchState::kInFlight);
   ASSERT_EQ(a->post(2, 1, runs).state, BatchState::kInFlight);
   const auto first = a->next_wakeup(begin);

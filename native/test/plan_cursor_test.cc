@@ -28,16 +28,16 @@ Fragment whole_slots(std::size_t bytes, std::int32_t count) {
   return fragment;
 }
 
-std::vector<Run> take_all(PlanCursor* cursor, std::size_t max_runs, std::size_t max_bytes) {
-  std::vector<Run> all;
+std::vector<kvt::Run> take_all(PlanCursor* cursor, std::size_t max_runs, std::size_t max_bytes) {
+  std::vector<kvt::Run> all;
   while (true) {
-    std::vector<Run> batch;
+    std::vector<kvt::Run> batch;
     const std::size_t bytes = cursor->take(max_runs, max_bytes, &batch);
     if (bytes == 0) break;
     EXPECT_LE(batch.size(), max_runs);
     EXPECT_LE(bytes, max_bytes);
     std::size_t sum = 0;
-    for (const Run& run : batch) sum += run.bytes;
+    for (const kvt::Run& run : batch) sum += run.bytes;
     EXPECT_EQ(sum, bytes);
     all.insert(all.end(), batch.begin(), batch.end());
   }
@@ -48,7 +48,7 @@ std::vector<Run> take_all(PlanCursor* cursor, std::size_t max_runs, std::size_t 
 TEST(PlanCursor, ConsecutiveSlotsBecomeOneRun) {
   PlanCursor cursor({{table_of({whole_slots(1024, 16)}), {3, 7, 4, 8, 5, 9, 6, 11}}});
   EXPECT_EQ(cursor.bytes_left(), 4096U);
-  const std::vector<Run> runs = take_all(&cursor, 100, 1 << 20);
+  const std::vector<kvt::Run> runs = take_all(&cursor, 100, 1 << 20);
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_EQ(runs[0].source, 0x100000U + 3 * 1024);
   EXPECT_EQ(runs[0].destination, 0x900000U + 7 * 1024);
@@ -63,13 +63,13 @@ TEST(PlanCursor, FragmentsComeInOrderAndPairsInside) {
   second.source_offset = second.destination_offset = 512;
   PlanCursor cursor({{table_of({first, second}), {0, 0, 2, 2}}});
   std::vector<std::uintptr_t> sources;
-  for (const Run& run : take_all(&cursor, 1, 1 << 20)) sources.push_back(run.source - 0x100000);
+  for (const kvt::Run& run : take_all(&cursor, 1, 1 << 20)) sources.push_back(run.source - 0x100000);
   EXPECT_EQ(sources, (std::vector<std::uintptr_t>{0, 2048, 512, 2560}));
 }
 
 TEST(PlanCursor, CutsOnlyWhatIsLargerThanABatch) {
   PlanCursor cursor({{table_of({whole_slots(1000, 16)}), {0, 0, 2, 2, 4, 4}}});
-  std::vector<Run> batch;
+  std::vector<kvt::Run> batch;
   // 1500 bytes hold one slot; the second would be cut, so it waits for the next batch.
   EXPECT_EQ(cursor.take(10, 1500, &batch), 1000U);
   EXPECT_EQ(cursor.bytes_left(), 2000U);
@@ -85,7 +85,7 @@ TEST(PlanCursor, BatchesEndAtPageBoundariesOfLongRuns) {
   std::vector<std::int32_t> pairs;
   for (std::int32_t i = 0; i < 10; ++i) pairs.insert(pairs.end(), {i, i});
   PlanCursor cursor({{table_of({whole_slots(1000, 16)}), pairs}});
-  std::vector<Run> batch;
+  std::vector<kvt::Run> batch;
   EXPECT_EQ(cursor.take(10, 3500, &batch), 3000U);
   ASSERT_EQ(batch.size(), 1U);
   EXPECT_EQ(cursor.take(10, 1 << 20, &batch), 7000U);
@@ -94,7 +94,7 @@ TEST(PlanCursor, BatchesEndAtPageBoundariesOfLongRuns) {
 TEST(PlanCursor, EmptyGroupsAndTablesAreSkipped) {
   const auto table = table_of({whole_slots(64, 4)});
   PlanCursor cursor({{table, {}}, {table_of({}), {0, 0}}, {table, {1, 2}}, {table, {}}});
-  const std::vector<Run> runs = take_all(&cursor, 10, 1 << 20);
+  const std::vector<kvt::Run> runs = take_all(&cursor, 10, 1 << 20);
   ASSERT_EQ(runs.size(), 1U);
   EXPECT_EQ(runs[0].bytes, 64U);
   PlanCursor nothing({});
@@ -158,7 +158,7 @@ TEST(PlanCursor, MovesTheSameBytesAsNaiveExpansion) {
     const std::size_t max_runs = 1 + below(20);
     const std::size_t max_bytes = 1 + below(200);
     std::size_t moved = 0;
-    for (const Run& run : take_all(&cursor, max_runs, max_bytes)) {
+    for (const kvt::Run& run : take_all(&cursor, max_runs, max_bytes)) {
       for (std::size_t byte = 0; byte < run.bytes; ++byte) {
         const auto at = expected.find(run.destination + byte);
         ASSERT_NE(at, expected.end()) << "round " << round << ": wrote outside, or twice";
@@ -172,7 +172,7 @@ TEST(PlanCursor, MovesTheSameBytesAsNaiveExpansion) {
 
     // Without limits nothing that touches is left apart.
     PlanCursor unlimited(groups);
-    const std::vector<Run> runs = take_all(&unlimited, static_cast<std::size_t>(-1), std::size_t{1} << 40);
+    const std::vector<kvt::Run> runs = take_all(&unlimited, static_cast<std::size_t>(-1), std::size_t{1} << 40);
     for (std::size_t i = 1; i < runs.size(); ++i) {
       EXPECT_FALSE(runs[i - 1].source + runs[i - 1].bytes == runs[i].source &&
                    runs[i - 1].destination + runs[i - 1].bytes == runs[i].destination)

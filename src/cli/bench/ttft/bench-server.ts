@@ -4,6 +4,7 @@ import { chainBlockHashes } from '../../../cache/block-hash.js';
 import { GrowingCacheManager } from '../../../cache/growing-cache-manager.js';
 import type { KvCacheManager, LayerGroup } from '../../../cache/kv-cache-manager.js';
 import { SystemClock } from '../../../clock.js';
+import { resolveCacheTransceiverConfig } from '../../../config/index.js';
 import { PaceCurve } from '../../../executor/engines/pace-curve.js';
 import { PacedEngine } from '../../../executor/engines/paced-engine.js';
 import { Executor } from '../../../executor/executor.js';
@@ -22,7 +23,7 @@ import { PaddedContent } from './padded-content.js';
 import type { WorkerSettings } from './worker-messages.js';
 
 /** A bench request waits for the prefill of those before it; a minute more than a slow one takes. */
-const LIMITS = { transferQueueTimeoutMs: 600_000, noProgressTimeoutMs: 30_000, kvTransferTimeoutMs: 60_000 };
+const TIMEOUTS = { transferQueueTimeoutMs: 600_000, noProgressTimeoutMs: 30_000, kvTransferTimeoutMs: 60_000 };
 
 /** Aux slots beyond the requests in flight: a slot returns only when its request has drained. */
 const SPARE_AUX_SLOTS = 8;
@@ -119,7 +120,10 @@ export class BenchServer {
       messenger,
       cache,
       layout,
-      limits: LIMITS,
+      config: resolveCacheTransceiverConfig(
+        { ...TIMEOUTS, enablePipelinedTransfer: true, backend: settings.agent === 'host' ? 'HOST' : 'NIXL' },
+        { role: settings.role, scheduleStyle: 'generation_first', chunkedPrefillEffective: true, beamWidth: 1 },
+      ),
       auxSlotCount: settings.concurrency + SPARE_AUX_SLOTS,
       log,
     });
