@@ -457,9 +457,11 @@ export class Sender {
 
   #maybeReport(session: TxSession, receiver: TxReceiver): void {
     let outcome: WriterOutcomeName;
-    if (session.delivered(receiver)) outcome = 'DONE';
-    else if (session.outcome === 'failed') outcome = 'FAILED';
+    // The outcome first: a task that was on its way when the request was cancelled may still arrive, and a report that said CANCELLED
+    // must not be followed by one that says DONE, or the receiver's outcome would depend on which of them it sees first.
+    if (session.outcome === 'failed') outcome = 'FAILED';
     else if (session.outcome === 'cancelled') outcome = 'CANCELLED';
+    else if (session.delivered(receiver)) outcome = 'DONE';
     else return;
     const { drained } = receiver;
     const last = this.#reports.newest(receiver.ticket);

@@ -98,6 +98,8 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
   options.check?.(cluster);
   if (failed()) return finish();
   checkHealth(cluster, plan, until);
+  // An attempt that failed there may have left pages to retain for a while.
+  until(() => living().every((host) => host.server.leftovers() === null), quietLimitMs, 200);
   if (failed()) return finish();
   checkShutdown(cluster, until);
   return finish();
