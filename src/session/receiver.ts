@@ -37,6 +37,8 @@ export interface ReceiverOptions {
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
+  /** This peer does not know us any more: ends it, which fails the sessions that wait for it. */
+  readonly forget: (peer: Peer, why: string) => void;
   readonly onSettled: (settled: Settled) => void;
   readonly onWarning: (message: string) => void;
 }
@@ -166,6 +168,10 @@ export class Receiver {
     if (live === null) return;
     const { session, writer } = live;
     this.#stopAsking(session, writer);
+    if (this.#mustGreetAgain(session, writer, report)) {
+      this.#greetAgain(writer, peer);
+      return;
+    }
     writer.report(report);
     session.clocks.progress();
     if (session.outcome === null) this.#judge(session, writer, report);
@@ -229,6 +235,21 @@ export class Receiver {
         runs: session.runs,
       }),
     );
+  }
+
+  /** The writer lost us and knows nothing of this ticket: nothing was written for it, so that it can be asked again once greeted. */
+  #mustGreetAgain(session: RxSession, writer: RxWriter, report: WriterReport): boolean {
+    const unknown = report.outcome === 'REFUSED' && report.errorCode === 'ERR_KVT_PEER_LOST' && report.drained;
+    return unknown && session.outcome === null && !writer.accepted && writer.outcome === null;
+  }
+
+  #greetAgain(writer: RxWriter, peer: Peer): void {
+    this.#o.counters.add('greeted_again');
+    writer.peer = null;
+    writer.asked = false;
+    // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
+    this.#o.forget(peer, 'it does not know this process any more');
+    this.#o.greet(writer.endpoint);
   }
 
   #judge(session: RxSession, writer: RxWriter, report: WriterReport): void {

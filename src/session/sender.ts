@@ -4,8 +4,7 @@ import type { Clock } from '../clock.js';
 import {
   InternalError,
   KvTransceiverError,
-  type PeerLostError,
-  ProtocolError,
+  PeerLostError,
   SessionRetiredError,
   TransferCancelledError,
   TransferTimeoutError,
@@ -154,11 +153,17 @@ export class Sender {
     if (this.#reports.newest(ticket) === undefined) this.#accepted(peer, rid, ticket);
   }
 
-  /** It never greeted this process (which may be a restarted one): its memory is not loaded, so nothing was or will be written. */
+  /**
+   * It never greeted this process (which may be a restarted one), or this process lost it. What was reported of its ticket is still the
+   * answer, `drained` included. A ticket that is new here moved nothing: it is refused without being remembered, so that the receiver can
+   * greet and ask again.
+   */
   refuseStranger(message: RequestData): void {
     const { rid, ticket, endpoint } = message;
-    const error = new ProtocolError(`request ${rid}: ${endpoint} did not greet this process, send HELLO first`);
-    this.#reports.answer(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
+    if (this.#reports.repeat(endpoint, ticket)) return;
+    const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
+    const error = new PeerLostError(text, { requestId: rid.toString(), drained: true });
+    this.#o.channel.send(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
   }
 
   /** A generation rank gave up. It is answered whatever is known of the request. */
