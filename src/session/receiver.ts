@@ -169,7 +169,7 @@ export class Receiver {
     const { session, writer } = live;
     this.#stopAsking(session, writer);
     if (this.#mustGreetAgain(session, writer, report)) {
-      this.#greetAgain(writer, peer);
+      this.#greetAgain(session, writer, peer);
       return;
     }
     writer.report(report);
@@ -240,11 +240,17 @@ export class Receiver {
   /** The writer lost us and knows nothing of this ticket: nothing was written for it, so that it can be asked again once greeted. */
   #mustGreetAgain(session: RxSession, writer: RxWriter, report: WriterReport): boolean {
     const unknown = report.outcome === 'REFUSED' && report.errorCode === 'ERR_KVT_PEER_LOST' && report.drained;
-    return unknown && session.outcome === null && !writer.accepted && writer.outcome === null;
+    // Another writer that took the ticket would not know the next one.
+    const alone = session.writers.every((other) => other === writer || !other.asked);
+    return unknown && alone && session.outcome === null && !writer.accepted && writer.outcome === null;
   }
 
-  #greetAgain(writer: RxWriter, peer: Peer): void {
+  /** With a new ticket: this refusal may arrive a second time, after the next attempt was accepted. */
+  #greetAgain(session: RxSession, writer: RxWriter, peer: Peer): void {
     this.#o.counters.add('greeted_again');
+    this.#byTicket.delete(session.ticket);
+    session.renew(this.#o.newTicket());
+    this.#byTicket.set(session.ticket, session);
     writer.peer = null;
     writer.asked = false;
     // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
