@@ -155,15 +155,15 @@ export class Sender {
 
   /**
    * It never greeted this process (which may be a restarted one), or this process lost it. What was reported of its ticket is still the
-   * answer, `drained` included. A ticket that is new here moved nothing: it is refused without being remembered, so that the receiver can
-   * greet and ask again.
+   * answer, `drained` included. A ticket that is new here moved nothing, and never will: the refusal is remembered, so that a late copy of
+   * the question gets it too. The receiver greets and asks again with a new ticket.
    */
   refuseStranger(message: RequestData): void {
     const { rid, ticket, endpoint } = message;
     if (this.#reports.repeat(endpoint, ticket)) return;
     const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
     const error = new PeerLostError(text, { requestId: rid.toString(), drained: true });
-    this.#o.channel.send(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
+    this.#reports.answer(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
   }
 
   /** A generation rank gave up. It is answered whatever is known of the request. */
