@@ -38,9 +38,10 @@ export async function main(args: readonly string[]): Promise<number> {
   const lives = count('--runs', values.runs);
   const from = count('--from', values.from);
   if (values['keep-going']) return survey(from, lives);
-  const startedAt = process.hrtime.bigint();
+  const before = process.cpuUsage();
   const result = await inMacrotask(() => hunt(from, lives));
-  const seconds = Number(process.hrtime.bigint() - startedAt) / 1e9;
+  const { user, system } = process.cpuUsage(before);
+  const seconds = (user + system) / 1e6;
   if (values.json) {
     const { lives: lived, seeds, failure } = result;
     process.stdout.write(
@@ -61,7 +62,7 @@ function tell(result: HuntResult, from: number, seconds: number): void {
   const { lives, completed, seeds, events, virtualMs, failure } = result;
   const say = (line: string): boolean => process.stdout.write(`${line}\n`);
   say(
-    `${lives} request lives (${completed} completed), seeds ${from} to ${from + seeds - 1}, ${seconds.toFixed(1)} s: ` +
+    `${lives} request lives (${completed} completed), seeds ${from} to ${from + seeds - 1}, ${seconds.toFixed(1)} s of one core: ` +
       `${Math.round(lives / seconds)} lives/s, ${(events / lives).toFixed(0)} events a life, ${(virtualMs / seeds / 1000).toFixed(1)} virtual s a run`,
   );
   if (failure === null) {

@@ -15,6 +15,9 @@ export interface HuntResult {
 
 /** Runs seed after seed until so many request lives were lived, or one run breaks something. */
 export function hunt(firstSeed: number, lives: number, onRun: (report: RunReport) => void = () => {}): HuntResult {
+  // Thousands of typed errors are made and thrown away; a failing seed is replayed with its stacks.
+  const { stackTraceLimit } = Error;
+  Error.stackTraceLimit = 0;
   let seed = firstSeed;
   let [lived, completed, events, virtualMs] = [0, 0, 0, 0];
   const counters: Record<string, number> = {};
@@ -30,5 +33,6 @@ export function hunt(firstSeed: number, lives: number, onRun: (report: RunReport
     if (report.violations.length > 0) failure = report;
     onRun(report);
   }
+  Error.stackTraceLimit = stackTraceLimit;
   return { lives: lived, completed, seeds: seed - firstSeed, nextSeed: seed, events, virtualMs, failure, counters };
 }

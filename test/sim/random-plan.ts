@@ -23,7 +23,7 @@ const REPEATED: readonly MessageName[] = [
 export function randomPlan(seed: number): Plan {
   const random = new Random(seed, 0);
   const shape = randomShape(random);
-  const requests = Array.from({ length: random.between(12, 40) }, (_, number) => randomRequest(random, shape, number));
+  const requests = Array.from({ length: random.between(16, 56) }, (_, number) => randomRequest(random, shape, number));
   // A third of the runs is healthy but for cancels: what breaks there needs no fault to be seen.
   const faultCount = random.chance(0.3) ? 0 : random.between(1, 5);
   const faults = Array.from({ length: faultCount }, () => randomFault(random, shape));

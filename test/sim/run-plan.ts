@@ -229,6 +229,8 @@ function checkHealth(cluster: Cluster, plan: Plan, until: Until): void {
     const works = (number: number): boolean => {
       const life = cluster.admit({ ...item, number });
       until(() => life.open === 0, 20_000);
+      // A failed attempt may retain its pages and its aux slot for a while.
+      until(() => host.server.leftovers() === null, 20_000, 200);
       return life.outcomes.includes('coordinator: completed');
     };
     // The first may be the one that finds out that a peer was replaced.

@@ -30,9 +30,16 @@ const HASHES: readonly string[][] = SEEDS.map((seeds) =>
 
 const families = new WeakMap<Uint32Array, number>();
 
+const prompts: Uint32Array[][] = TOKENS.map(() => []);
+
 export function promptOf(family: number, length: number): Uint32Array {
-  const tokens = (TOKENS[family % FAMILIES] as Uint32Array).slice(0, length);
-  families.set(tokens, family % FAMILIES);
+  const ofFamily = prompts[family % FAMILIES] as Uint32Array[];
+  let tokens = ofFamily[length];
+  if (tokens === undefined) {
+    tokens = (TOKENS[family % FAMILIES] as Uint32Array).slice(0, length);
+    ofFamily[length] = tokens;
+    families.set(tokens, family % FAMILIES);
+  }
   return tokens;
 }
 
