@@ -109,9 +109,15 @@ export class Receiver {
 
   onPeerReady(peer: Peer): void {
     for (const session of [...this.#byTicket.values()]) {
-      if (session.outcome !== null) continue;
       const writer = session.writerAt(peer.endpoint);
-      if (writer !== undefined && !writer.asked) this.#ask(session, writer, peer);
+      if (writer === undefined) continue;
+      if (session.outcome === null) {
+        if (!writer.asked) this.#ask(session, writer, peer);
+      } else if (!writer.drained && writer.peer?.incarnation === peer.incarnation) {
+        // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
+        writer.peer = peer;
+        this.#tellCancel(session, writer, session.error?.message ?? 'the request ended');
+      }
     }
   }
 
@@ -167,7 +173,9 @@ export class Receiver {
     const live = this.#live(peer, report.ticket, 'WRITER_REPORT');
     if (live === null) return;
     const { session, writer } = live;
-    this.#stopAsking(session, writer);
+    this.#repeater.stop(askKey(session, writer));
+    // Until it is drained a cancelled writer is asked again: its later word may have gone nowhere.
+    if (report.drained) this.#repeater.stop(cancelKey(session, writer));
     if (this.#mustGreetAgain(session, writer, report)) {
       this.#greetAgain(session, writer, peer);
       return;
@@ -324,7 +332,7 @@ export class Receiver {
     this.#releaseIfDrained(session);
   }
 
-  /** Until its report comes: that is the answer to a cancel. */
+  /** Until its drained report comes: that is the answer to a cancel. */
   #tellCancel(session: RxSession, writer: RxWriter, reason: string): void {
     if (this.#o.peerAt(writer.endpoint) !== writer.peer) return;
     this.#repeater.start(cancelKey(session, writer), () =>
