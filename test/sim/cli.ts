@@ -1,6 +1,7 @@
 import { parseArgs } from 'node:util';
 import { inMacrotask } from './core/microtasks.js';
 import { type HuntResult, hunt } from './hunt.js';
+import { MUTANTS, type Mutant } from './mutants/index.js';
 import { describeFault, describeRequest, type Plan } from './plan.js';
 import { randomPlan } from './random-plan.js';
 import { type RunReport, runPlan } from './run-plan.js';
@@ -15,6 +16,11 @@ const USAGE = `npm run sim -- [options]
   --mutants       prove that every seeded mutant is caught (--runs N: within N lives each, default 20000; --only NAME)
   --json          with --runs: the result as JSON
 `;
+
+/** For the runner, which compiles a build for each. */
+export function listMutants(): { readonly mutants: readonly Mutant[] } {
+  return { mutants: MUTANTS };
+}
 
 /** @returns the exit status: 0 = nothing broke */
 export async function main(args: readonly string[]): Promise<number> {

@@ -32,9 +32,10 @@ export interface Shape {
 
 /**
  * How a request comes into the cluster. `coordinated`: through a coordinator, which cancels the other side when one fails. `direct`: each
- * server gets its half and nobody tells the other one, so that the control plane alone has to. The rest are halves without the other.
+ * server gets its half and nobody tells the other one, so that the control plane alone has to. `bare`: like direct, but the context half is
+ * driven by an engine that does not wait for receivers. The rest are halves without the other.
  */
-export type Entrance = 'coordinated' | 'direct' | 'context-only' | 'generation-only';
+export type Entrance = 'coordinated' | 'direct' | 'bare' | 'context-only' | 'generation-only';
 
 export interface RequestItem {
   readonly number: number;

@@ -55,8 +55,16 @@ function randomRequest(random: Random, shape: Shape, number: number): RequestIte
   const style = random.chance(0.65) ? 'generation_first' : 'context_first';
   const mode = random.next();
   const entrance =
-    mode < 0.5 ? 'coordinated' : mode < 0.94 ? 'direct' : mode < 0.97 ? 'context-only' : 'generation-only';
-  const pipelined = style === 'generation_first' && random.chance(0.75);
+    mode < 0.42
+      ? 'coordinated'
+      : mode < 0.76
+        ? 'direct'
+        : mode < 0.94
+          ? 'bare'
+          : mode < 0.97
+            ? 'context-only'
+            : 'generation-only';
+  const pipelined = (style === 'generation_first' || entrance === 'bare') && random.chance(0.75);
   return {
     number,
     atMs: random.real(0, ARRIVALS_MS),

@@ -190,16 +190,47 @@ const DISTURBING: ReadonlySet<Fault['kind']> = new Set([
 
 function checkQuiet(cluster: Cluster, plan: Plan): void {
   const { journal } = cluster;
-  if (!plan.faults.some((fault) => DISTURBING.has(fault.kind))) cluster.book.checkPropagation();
+  const calm = !plan.faults.some((fault) => DISTURBING.has(fault.kind));
+  if (calm) cluster.book.checkPropagation();
+  if (plan.faults.every(({ kind }) => kind === 'cancel' || kind === 'duplicate')) checkUnfounded(cluster);
+  const endless = plan.faults.some((fault) => fault.kind === 'transfers' && fault.fate === 'never');
   for (const { server, alive } of cluster.hosts) {
     if (!alive) continue;
     server.pages.checkIdle();
     const unproven = server.transceiver.stats().counters['released_unproven'] ?? 0;
+    if (calm && !endless && unproven > 0)
+      journal.violation(
+        'I1 unproven',
+        `${server.name}: ${unproven} releases without proof while every writer could give it`,
+      );
     const told = server.warnings.filter((warning) => warning.includes('without proof')).length;
     if (unproven !== told)
       journal.violation('I9 silent', `${server.name}: ${unproven} unproven releases, ${told} told`);
     for (const request of server.watched.unsettled)
       journal.violation('I2 no outcome', `${server.name}: request ${request.id} never settled`);
+  }
+}
+
+/** What may end a request that nothing happened to: others that took what it needed. */
+const STARVED: ReadonlySet<string> = new Set(['ERR_KVT_RESOURCE', 'ERR_KVT_REQUEST_TOO_LARGE']);
+
+/** The same, as the other side tells it. */
+const STARVED_TEXTS: readonly string[] = ['transferQueueTimeoutMs', 'no blocks for its prompt'];
+
+/** Nothing went wrong, so nothing may fail. */
+function checkUnfounded(cluster: Cluster): void {
+  for (const { item, endings, cancelled } of cluster.lives) {
+    if (cancelled || item.entrance === 'context-only' || item.entrance === 'generation-only') continue;
+    const failures = endings.filter(({ outcome }) => outcome !== 'completed');
+    const starved = failures.some(
+      ({ code, message }) => STARVED.has(code ?? '') || STARVED_TEXTS.some((text) => message?.includes(text) === true),
+    );
+    const [first] = failures;
+    if (first === undefined || starved) continue;
+    cluster.journal.violation(
+      'I2 unfounded',
+      `request ${item.number}, ${first.who}: ${first.outcome} (${first.message})`,
+    );
   }
 }
 
@@ -231,7 +262,7 @@ function checkHealth(cluster: Cluster, plan: Plan, until: Until): void {
       until(() => life.open === 0, 20_000);
       // A failed attempt may retain its pages and its aux slot for a while.
       until(() => host.server.leftovers() === null, 20_000, 200);
-      return life.outcomes.includes('coordinator: completed');
+      return life.completed;
     };
     // The first may be the one that finds out that a peer was replaced.
     if (works(item.number) || works(item.number + 100) || journal.violations.length > 0) return;
@@ -262,7 +293,7 @@ function report(cluster: Cluster, plan: Plan, events: number): RunReport {
     violations: journal.violations,
     hash: journal.hash,
     lives: lives.length,
-    completed: lives.filter((life) => life.outcomes.some((text) => text.endsWith('completed'))).length,
+    completed: lives.filter((life) => life.completed).length,
     events,
     virtualMs: scheduler.now,
     story: journal.lines,

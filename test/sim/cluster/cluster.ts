@@ -76,6 +76,7 @@ export class Cluster {
     const context = this.contexts[item.context] as SimHost;
     const generation = this.generations[item.generation] as SimHost;
     const life = new Life({
+      seed: this.#plan.seed,
       item,
       context,
       generation,

@@ -5,12 +5,22 @@ import type { Journal } from '../core/journal.js';
 import type { Scheduler } from '../core/scheduler.js';
 import { promptOf, tokenAt } from '../parts/prompts.js';
 import type { RequestItem, Side } from '../plan.js';
+import { BareContext } from './bare-context.js';
 import type { SimHost } from './sim-host.js';
 
 /** Ids of requests that no coordinator numbered. */
 const DIRECT_ID_BASE = 1n << 42n;
 
+/** How one side of a request ended. */
+export interface Ending {
+  readonly who: string;
+  readonly outcome: string;
+  readonly code: string | null;
+  readonly message: string | null;
+}
+
 export interface LifeOptions {
+  readonly seed: number;
   readonly item: RequestItem;
   readonly context: SimHost;
   readonly generation: SimHost;
@@ -24,7 +34,9 @@ export class Life {
   readonly item: RequestItem;
   /** Halves or calls whose end is awaited. */
   open = 0;
-  readonly outcomes: string[] = [];
+  readonly endings: Ending[] = [];
+  cancelled = false;
+  #bare: BareContext | null = null;
   readonly #o: LifeOptions;
   readonly #prompt: Uint32Array;
   readonly #halves = new Map<Side, ServerCall>();
@@ -42,12 +54,20 @@ export class Life {
     if (item.entrance === 'coordinated') this.#coordinate();
     else if (item.entrance === 'context-only') this.#half('context', this.#params('context_only'));
     else if (item.entrance === 'generation-only') this.#half('generation', this.#params('generation_only'));
+    else if (item.entrance === 'bare') this.#bareHalves();
     else this.#bothHalves();
+  }
+
+  /** What somebody was told, in short. */
+  get completed(): boolean {
+    return this.endings.some(({ outcome }) => outcome === 'completed');
   }
 
   cancel(by: Side | 'user'): void {
     this.#o.journal.note(31, this.item.number, 0, () => `request ${this.item.number} is cancelled by ${by}`);
+    this.cancelled = true;
     this.#call?.cancel();
+    if (by !== 'generation') this.#bare?.cancelSoon();
     if (by !== 'generation') this.#halves.get('context')?.cancel();
     if (by !== 'context') this.#halves.get('generation')?.cancel();
   }
@@ -64,7 +84,8 @@ export class Life {
     this.open += 2;
     void call.result.then((result) => {
       this.open -= 1;
-      this.#ended('coordinator', result.outcome, result.outputTokens, result.error?.message ?? null);
+      const { outcome, outputTokens, error } = result;
+      this.#ended('coordinator', outcome, outputTokens, error?.message ?? null, error?.code ?? null);
     });
     void call.released.then(() => {
       this.open -= 1;
@@ -85,6 +106,40 @@ export class Life {
     // Both orders of arrival: receivers that ask before the request exists, and after.
     this.#later(Math.max(0, -lagMs), () => this.#half('generation', this.#params('generation_only')));
     this.#later(Math.max(0, lagMs), () => this.#half('context', this.#params('context_only')));
+  }
+
+  #bareHalves(): void {
+    const { lagMs } = this.item;
+    this.#later(Math.max(0, -lagMs), () => this.#half('generation', this.#params('generation_only')));
+    this.#later(Math.max(0, lagMs), () => this.#bareHalf());
+  }
+
+  #bareHalf(): void {
+    const { context, scheduler, seed } = this.#o;
+    let over = false;
+    this.open += 1;
+    const onEnd = (outcome: string, message: string | null, code: string | null): void => {
+      if (over) return;
+      over = true;
+      this.open -= 1;
+      this.#ended('context', outcome, [], message, code);
+    };
+    if (!context.alive) {
+      onEnd('failed', `${context.name} is down`, 'ERR_KVT_PEER_LOST');
+      return;
+    }
+    const { server } = context;
+    const bare = new BareContext({
+      server,
+      scheduler,
+      item: this.item,
+      seed,
+      params: this.#params('context_only'),
+      onEnd,
+    });
+    this.#bare = bare;
+    context.onDown(() => onEnd('failed', `${context.name} went down`, 'ERR_KVT_PEER_LOST'));
+    scheduler.at(0.1, server.process, () => bare.start());
   }
 
   #later(ms: number, run: () => void): void {
@@ -115,18 +170,18 @@ export class Life {
     void call.done.then(({ outcome, outputTokens, error }: ServerResult) => {
       this.open -= 1;
       const tokens = side === 'generation' ? outputTokens : [];
-      this.#ended(side, outcome, tokens, error?.message ?? null);
+      this.#ended(side, outcome, tokens, error?.message ?? null, error?.code ?? null);
     });
   }
 
-  #ended(who: string, outcome: string, tokens: readonly number[], why: string | null): void {
+  #ended(who: string, outcome: string, tokens: readonly number[], message: string | null, code: string | null): void {
     const { item } = this;
-    this.outcomes.push(`${who}: ${outcome}`);
+    this.endings.push({ who, outcome, code, message });
     this.#o.journal.note(
       32,
       item.number,
       tokens.length,
-      () => `request ${item.number}, ${who}: ${outcome}${why === null ? '' : ` (${why})`}`,
+      () => `request ${item.number}, ${who}: ${outcome}${message === null ? '' : ` (${message})`}`,
     );
     if (outcome !== 'completed' || who === 'context') return;
     const right = Array.from({ length: item.maxTokens }, (_, index) => tokenAt(this.#prompt, index));

@@ -39,6 +39,7 @@ export class SimHost implements DisaggServer {
   readonly infoEndpoint: string;
   readonly #o: SimHostOptions;
   readonly #calls = new Set<RunningCall>();
+  readonly #onDown = new Map<SimServer, (() => void)[]>();
   server: SimServer;
   /** Every process that ran here. */
   readonly history: SimServer[] = [];
@@ -130,7 +131,16 @@ export class SimHost implements DisaggServer {
     return server;
   }
 
+  /** Once, when the process that runs now is gone. */
+  onDown(run: () => void): void {
+    const listeners = this.#onDown.get(this.server);
+    if (listeners === undefined) this.#onDown.set(this.server, [run]);
+    else listeners.push(run);
+  }
+
   #dropCalls(server: SimServer): void {
+    for (const run of this.#onDown.get(server) ?? []) run();
+    this.#onDown.delete(server);
     for (const call of [...this.#calls])
       if (call.server === server)
         call.finish(failed(new PeerLostError(`the connection to ${this.name} broke`, { peer: this.name })));

@@ -16,6 +16,7 @@ import type { SimMessenger, SimNetwork } from '../parts/sim-network.js';
 import { WatchedCache } from '../parts/watched-cache.js';
 import { type SettleNote, WatchedTransceiver } from '../parts/watched-transceiver.js';
 import type { HostRef, Shape } from '../plan.js';
+import type { BareContext } from './bare-context.js';
 
 export interface SimServerOptions {
   readonly ref: HostRef;
@@ -47,6 +48,8 @@ export class SimServer {
   readonly executor: Executor;
   readonly local: LocalServer;
   readonly warnings: string[] = [];
+  /** Requests that another engine drives. */
+  readonly bare = new Map<LlmRequest, BareContext>();
   readonly #o: SimServerOptions;
   readonly #finished = new WeakSet<LlmRequest>();
   /** Set by `shutDown`. */
@@ -97,7 +100,10 @@ export class SimServer {
       cache: this.cache,
       bounds: shape.limits,
       journal,
-      onSettled: options.onSettled,
+      onSettled: (note) => {
+        options.onSettled(note);
+        this.bare.get(note.settled.request)?.settled(note.settled);
+      },
     });
     const engine = new SimEngine({
       scheduler,
