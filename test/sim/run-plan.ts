@@ -214,8 +214,8 @@ function checkQuiet(cluster: Cluster, plan: Plan): void {
 /** What may end a request that nothing happened to: others that took what it needed. */
 const STARVED: ReadonlySet<string> = new Set(['ERR_KVT_RESOURCE', 'ERR_KVT_REQUEST_TOO_LARGE']);
 
-/** The same, as the other side tells it. */
-const STARVED_TEXTS: readonly string[] = ['transferQueueTimeoutMs', 'no blocks for its prompt'];
+/** The same, as the other side tells it; a prompt that waits for blocks in its middle makes no progress. */
+const STARVED_TEXTS: readonly string[] = ['transferQueueTimeoutMs', 'noProgressTimeoutMs', 'no blocks for its prompt'];
 
 /** Nothing went wrong, so nothing may fail. */
 function checkUnfounded(cluster: Cluster): void {
