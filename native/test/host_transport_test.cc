@@ -95,7 +95,8 @@ TEST(HostTransport, ManyRegionsTakeSeveralMessages) {
   const auto a = open_host();
   const auto b = open_host();
   std::vector<Region> regions;
-  for (std::size_t i = 0; i < 2 * kDescriptorsPerGrant + 3; ++i) regions.push_back(allocate(b.get(), 4096 * (1 + i % 3)));
+  for (std::size_t i = 0; i < 2 * kDescriptorsPerGrant + 3; ++i)
+    regions.push_back(allocate(b.get(), 4096 * (1 + i % 3)));
   const Region from = allocate(a.get(), 4096);
   ASSERT_TRUE(a->begin_add_peer(4, metadata_of(b.get())).is_ok());
   Status error;
@@ -130,8 +131,8 @@ TEST(HostTransport, RunsOutsideRegisteredMemoryAreRefused) {
   ASSERT_TRUE(a->begin_add_peer(1, metadata_of(b.get())).is_ok());
   Status error;
   ASSERT_EQ(connect(a.get(), 1, b.get(), &error), PeerState::kReady);
-  for (const kvt::Run& bad : {kvt::Run{from.base, to.base + 4090, 7}, kvt::Run{from.base + 4090, to.base, 7}, kvt::Run{from.base, 16, 1},
-                         kvt::Run{from.base, to.base, static_cast<std::size_t>(-1)}}) {
+  for (const kvt::Run& bad : {kvt::Run{from.base, to.base + 4090, 7}, kvt::Run{from.base + 4090, to.base, 7},
+                              kvt::Run{from.base, 16, 1}, kvt::Run{from.base, to.base, static_cast<std::size_t>(-1)}}) {
     const BatchResult result = a->post(1, 1, std::vector<kvt::Run>{bad});
     EXPECT_EQ(result.state, BatchState::kFailed);
     EXPECT_FALSE(result.may_still_land);

@@ -137,11 +137,13 @@ TEST(NixlEnvironment, SetsWhatIsUnsetAndReplacesOnlyWhatWouldBreakNode) {
   ScopedEnvironment environment;
   environment.set("UCX_HANDLE_ERRORS", nullptr);
   environment.set("UCX_ERROR_SIGNALS", nullptr);
+  environment.set("UCX_MEM_EVENTS", nullptr);
   environment.set("NIXL_UCX_DEEPBIND", "1");
   std::vector<std::string> notes;
   prepare_ucx_environment(&notes);
   EXPECT_STREQ(std::getenv("UCX_HANDLE_ERRORS"), "none");
   EXPECT_STREQ(std::getenv("UCX_ERROR_SIGNALS"), "");
+  EXPECT_STREQ(std::getenv("UCX_MEM_EVENTS"), "n");
   EXPECT_EQ(std::getenv("NIXL_UCX_DEEPBIND"), nullptr);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("NIXL_UCX_DEEPBIND"), std::string::npos);
@@ -155,9 +157,11 @@ TEST(NixlEnvironment, SetsWhatIsUnsetAndReplacesOnlyWhatWouldBreakNode) {
   EXPECT_TRUE(notes.empty());
 
   environment.set("UCX_ERROR_SIGNALS", "ILL,SEGV");
+  environment.set("UCX_MEM_EVENTS", "y");
   prepare_ucx_environment(&notes);
   EXPECT_STREQ(std::getenv("UCX_ERROR_SIGNALS"), "");
-  EXPECT_EQ(notes.size(), 1u);
+  EXPECT_STREQ(std::getenv("UCX_MEM_EVENTS"), "n");
+  EXPECT_EQ(notes.size(), 2u);
 }
 
 TEST(NixlLibrary, RefusesAnAbsentFileWithTheLoadersWords) {

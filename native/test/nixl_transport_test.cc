@@ -2,6 +2,7 @@
 
 #include "transport/nixl_transport.h"
 
+#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -122,6 +123,19 @@ TEST_F(NixlPair, ScatteredAndOddRunsArriveByteForByteAndNowhereElse) {
     ++batch;
   }
   EXPECT_EQ(std::memcmp(to, expected.data(), kPool), 0);
+}
+
+// UCX puts a jump over the first bytes of these when it hooks them, and races with every malloc of the process while it
+// does.
+TEST_F(NixlPair, TheMemoryCallsOfTheProcessAreNotHooked) {
+  for (const char* name : {"sbrk", "brk", "munmap", "mmap", "madvise"}) {
+    const auto* code = static_cast<const std::uint8_t*>(::dlsym(RTLD_DEFAULT, name));
+    ASSERT_NE(code, nullptr);
+    constexpr std::uint8_t kJumpRelative = 0xe9;
+    constexpr std::uint8_t kMoveToR11[] = {0x49, 0xbb};
+    EXPECT_NE(code[0], kJumpRelative) << name;
+    EXPECT_NE(std::memcmp(code, kMoveToR11, sizeof(kMoveToR11)), 0) << name;
+  }
 }
 
 TEST_F(NixlPair, APeerRemovedWhileIdleMayComeBack) {

@@ -21,6 +21,7 @@ import type {
   TransferAgent,
 } from './transfer-agent.js';
 
+/** Which agent to open, and how. */
 export interface AgentOptions {
   readonly kind: 'host' | 'nixl';
   /** What the agent is called in messages; a random suffix makes the name unique per incarnation. */

@@ -23,6 +23,7 @@ export interface ReadyEvent {
   fail(message: string): void;
 }
 
+/** The part of a slice that one layer group contributes. */
 export interface SubmissionGroup {
   readonly fragments: FragmentTable;
   /** Source slot, destination slot, ... as in GroupPlan. */
@@ -40,6 +41,7 @@ export interface SliceSubmission {
   readonly after: ReadyEvent | null;
 }
 
+/** How a submission ended. */
 export type CompletionStatus = 'transferred' | 'failed' | 'cancelled';
 
 /** The one answer to each submission. */
@@ -63,11 +65,13 @@ export interface DrainedNotice {
   readonly submission: number;
 }
 
+/** Which path a plan takes to a peer, and why. */
 export interface PathExplanation {
   readonly path: 'host' | 'rdma' | 'p2p' | 'bounce';
   readonly reason: string;
 }
 
+/** What `TransferAgent.close` left. */
 export interface CloseReport {
   /** False: transfers were still running at the deadline; their memory was kept mapped and registered on purpose. */
   readonly drained: boolean;

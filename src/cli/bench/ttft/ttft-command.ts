@@ -116,7 +116,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
 
   const facts: RowFacts = { model: options.model, chunkTokens: options.chunk, concurrency, agent: options.agent, path };
   const rows = samples.rows(facts);
-  const checks = [...byteChecks(rows), ...figureChecks(rows, options.judge)];
+  const checks = [...byteChecks(rows), ...figureChecks(rows, options.judge && options.agent === 'host')];
   const output: BenchOutput<TtftRow> = {
     schema: OUTPUT_SCHEMA,
     bench: 'ttft',
