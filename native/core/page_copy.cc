@@ -1,7 +1,6 @@
 #include "core/page_copy.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -59,9 +58,9 @@ void copy_page(std::byte* destination, const std::byte* source, std::size_t byte
 
 void publish_copies() {
 #if defined(__SSE2__)
+  // Streaming stores are the only ones that locks and system calls do not order by themselves.
   _mm_sfence();
 #endif
-  std::atomic_thread_fence(std::memory_order_release);
 }
 
 }  // namespace kvt

@@ -181,7 +181,7 @@ TEST_F(NixlPair, DamagedMetadataIsRefusedAndTheRealOneStillWorks) {
   }
   std::vector<std::byte> own;
   ASSERT_TRUE(writer_->metadata(&own).is_ok());
-  EXPECT_EQ(writer_->begin_add_peer(1, own).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(writer_->begin_add_peer(1, own).code(), StatusCode::kTransport);
   EXPECT_TRUE(writer_->begin_add_peer(1, metadata_).is_ok());
 }
 

@@ -180,7 +180,7 @@ bool NixlTransport::is_connected(const std::string& name) const {
 
 Status NixlTransport::check_new_name(const std::string& name) const {
   if (name == options_.agent_name) {
-    return {StatusCode::kInvalidArgument, "the peer's metadata is this agent's own"};
+    return {StatusCode::kTransport, "the peer's metadata is this agent's own"};
   }
   if (is_connected(name)) return {StatusCode::kState, "peer " + name + " is connected already; remove it first"};
   if (std::find(lost_names_.begin(), lost_names_.end(), name) != lost_names_.end()) {
@@ -206,7 +206,7 @@ Status NixlTransport::add_peer(PeerId peer, std::span<const std::byte> metadata)
   if (loaded != envelope.name) {
     // Never drop a remote that another peer id stands for: that would let one peer cut off another.
     if (!is_connected(loaded)) agent_.invalidate_remote(loaded);
-    return {StatusCode::kInvalidArgument, "the peer's metadata names two agents, " + envelope.name + " and another"};
+    return {StatusCode::kTransport, "the peer's metadata names two agents, " + envelope.name + " and another"};
   }
   peers_.emplace(peer,
                  Peer{.name = std::move(envelope.name), .regions = std::move(envelope.regions), .error = Status::ok()});
