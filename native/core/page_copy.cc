@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 // The hardware's own prefetcher has caught up after this much of a page.
-constexpr std::size_t kPrefetchedBytes = 16 * kLine;
+constexpr std::size_t kPrefetchedBytes = 8 * kLine;
 
 #if defined(__SSE2__)
 constexpr std::size_t kStreamedFrom = 1024;

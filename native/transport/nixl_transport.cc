@@ -32,8 +32,7 @@ enum class AgentPhase : std::uint8_t {
   kNew,
   kOpen,
   kClosed,
-  // Closed while something might still land: agent, registrations and memory are left alone for the rest of the
-  // process.
+  // Closed while something might still land: agent, registrations and memory stay for the rest of the process.
   kAbandoned,
 };
 
@@ -72,9 +71,8 @@ BatchResult failed(StatusCode code, std::string message) {
 
 // Role: Transport over one NIXL agent.
 // Threading: one thread; NIXL runs without locks and without a thread of its own.
-// Ownership: the mapped regions, until close() proves that nothing can touch them. An abandoned agent keeps them for
-// ever. Ordering: requests released, then peers invalidated, then regions deregistered, then the agent destroyed, then
-// memory unmapped.
+// Ownership: the mapped regions, until close() proves that nothing can touch them; an abandoned agent keeps them.
+// Ordering: requests released, peers invalidated, regions deregistered, agent destroyed, memory unmapped.
 class NixlTransport final : public Transport {
  public:
   NixlTransport(const nixl::Library& library, NixlOptions options)
@@ -315,8 +313,7 @@ BatchResult NixlTransport::settle(BatchId batch, int code, const char* action) {
     end_batch(batch, entry.peer);
     return {.state = BatchState::kDone, .may_still_land = false, .error = Status::ok()};
   }
-  // Whatever failed may have started, or be running still: NIXL stops at the first bad descriptor and forgets the
-  // others.
+  // What failed may be running still: NIXL stops at the first bad descriptor and forgets the others.
   Status error = explain_failure(&peers_.at(entry.peer), code, action);
   quarantine_.hold(batch, entry.peer, entry.request);
   end_batch(batch, entry.peer);
