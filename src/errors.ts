@@ -8,6 +8,7 @@ export interface ErrorCodeEntry {
   readonly retryable: boolean;
 }
 
+/** Every error code; docs/errors.md explains each. */
 export const ERROR_CODES = {
   ERR_KVT_ARGUMENT: { retryable: false },
   ERR_KVT_STATE: { retryable: false },
@@ -26,8 +27,10 @@ export const ERROR_CODES = {
   ERR_KVT_INTERNAL: { retryable: false },
 } as const satisfies Record<string, ErrorCodeEntry>;
 
+/** One of `ERROR_CODES`. */
 export type ErrorCode = keyof typeof ERROR_CODES;
 
+/** What an error carries beside its message. */
 export interface KvTransceiverErrorOptions {
   readonly cause?: unknown;
   readonly details?: Readonly<Record<string, unknown>>;
@@ -123,6 +126,7 @@ export class ProtocolError extends KvTransceiverError {
   }
 }
 
+/** What a failed transfer knows of itself. */
 export interface TransferFailure extends KvTransceiverErrorOptions {
   readonly requestId?: string;
   readonly peer?: string;
@@ -131,6 +135,7 @@ export interface TransferFailure extends KvTransceiverErrorOptions {
   readonly drained?: boolean;
 }
 
+/** Codes of errors that end one transfer. */
 export type TransferErrorCode =
   | 'ERR_KVT_TRANSFER_TIMEOUT'
   | 'ERR_KVT_TRANSFER_CANCELLED'

@@ -10,6 +10,7 @@ import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
 import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
 import type { Messenger } from './wire/index.js';
 
+/** Parts of a single-rank server. */
 export interface OpenTransceiverOptions {
   /** Names this server in its peers' error messages. */
   readonly instanceName: string;
@@ -28,6 +29,7 @@ export interface OpenTransceiverOptions {
   readonly log?: TransceiverLog;
 }
 
+/** A transceiver over freshly allocated pools. */
 export interface OpenedTransceiver {
   readonly transceiver: KvCacheTransceiver;
   /** Where the pages are: the layout at its real addresses, for engines that write them. */

@@ -21,11 +21,13 @@ const SWEEP_INTERVAL_MS = 100;
 /** How long `close` lets the last control frames leave. */
 const GOODBYE_LINGER_MS = 200;
 
+/** Where the transceiver writes what an operator should see. */
 export interface TransceiverLog {
   warn(message: string): void;
   info(message: string): void;
 }
 
+/** What a transceiver is put together from; `openTransceiver` does it for one rank. */
 export interface TransceiverParts {
   readonly agent: TransferAgent;
   readonly messenger: Messenger;
@@ -40,6 +42,7 @@ export interface TransceiverParts {
   readonly log: TransceiverLog;
 }
 
+/** A snapshot of one transceiver. */
 export interface TransceiverStats {
   readonly sendSessions: number;
   readonly receiveSessions: number;
@@ -50,6 +53,7 @@ export interface TransceiverStats {
   readonly counters: Readonly<Record<string, number>>;
 }
 
+/** What `KvCacheTransceiver.close` left. */
 export interface TransceiverCloseReport {
   /** False: something may still touch memory, which therefore stays mapped and registered. */
   readonly drained: boolean;

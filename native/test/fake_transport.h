@@ -96,7 +96,8 @@ class FakeTransport final : public Transport {
 };
 
 // A submission of `slots` scattered slots of `bytes` bytes: as many runs, none of which touch.
-inline Submission submission_of(SubmissionId id, PeerId peer, FlowId flow, std::int32_t slots, std::size_t bytes = 1024) {
+inline Submission submission_of(SubmissionId id, PeerId peer, FlowId flow, std::int32_t slots,
+                                std::size_t bytes = 1024) {
   Fragment fragment;
   fragment.source = {.base = 0x100000, .slot_bytes = bytes, .slot_stride = 2 * bytes, .slot_count = 1 << 20};
   fragment.destination = {.base = 0x900000, .slot_bytes = bytes, .slot_stride = 2 * bytes, .slot_count = 1 << 20};

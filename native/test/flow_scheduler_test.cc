@@ -87,7 +87,9 @@ TEST(FlowScheduler, AParkedFlowThatLosesItsHeadIsAskedAgain) {
 
 TEST(FlowScheduler, NothingIsLostAndOrderHoldsUnderRandomUse) {
   std::mt19937 random(99);
-  const auto below = [&random](std::size_t limit) { return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random); };
+  const auto below = [&random](std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
+  };
   FlowScheduler scheduler;
   std::map<FlowId, std::vector<ItemId>> expected;
   std::set<FlowId> parked;

@@ -95,7 +95,8 @@ TEST(HostTransport, ManyRegionsTakeSeveralMessages) {
   const auto a = open_host();
   const auto b = open_host();
   std::vector<Region> regions;
-  for (std::size_t i = 0; i < 2 * kDescriptorsPerGrant + 3; ++i) regions.push_back(allocate(b.get(), 4096 * (1 + i % 3)));
+  for (std::size_t i = 0; i < 2 * kDescriptorsPerGrant + 3; ++i)
+    regions.push_back(allocate(b.get(), 4096 * (1 + i % 3)));
   const Region from = allocate(a.get(), 4096);
   ASSERT_TRUE(a->begin_add_peer(4, metadata_of(b.get())).is_ok());
   Status error;
@@ -130,8 +131,8 @@ TEST(HostTransport, RunsOutsideRegisteredMemoryAreRefused) {
   ASSERT_TRUE(a->begin_add_peer(1, metadata_of(b.get())).is_ok());
   Status error;
   ASSERT_EQ(connect(a.get(), 1, b.get(), &error), PeerState::kReady);
-  for (const kvt::Run& bad : {kvt::Run{from.base, to.base + 4090, 7}, kvt::Run{from.base + 4090, to.base, 7}, kvt::Run{from.base, 16, 1},
-                         kvt::Run{from.base, to.base, static_cast<std::size_t>(-1)}}) {
+  for (const kvt::Run& bad : {kvt::Run{from.base, to.base + 4090, 7}, kvt::Run{from.base + 4090, to.base, 7},
+                              kvt::Run{from.base, 16, 1}, kvt::Run{from.base, to.base, static_cast<std::size_t>(-1)}}) {
     const BatchResult result = a->post(1, 1, std::vector<kvt::Run>{bad});
     EXPECT_EQ(result.state, BatchState::kFailed);
     EXPECT_FALSE(result.may_still_land);
@@ -268,6 +269,37 @@ TEST(HostTransport, ALinkKeepsBatchesInFlightUntilTheirBytesHaveLeft) {
   const auto second = a->next_wakeup(begin);
   ASSERT_TRUE(second.has_value());
   EXPECT_EQ(*second - *first, std::chrono::nanoseconds(8 << 20));
+}
+
+TEST(HostTransport, ALateThreadDoesNotSlowTheModelledLink) {
+  const auto a = open_host(1.0);
+  const auto b = open_host();
+  const Region from = allocate(a.get(), 1 << 20);
+  const Region to = allocate(b.get(), 1 << 20);
+  ASSERT_TRUE(a->begin_add_peer(1, metadata_of(b.get())).is_ok());
+  Status error;
+  ASSERT_EQ(connect(a.get(), 1, b.get(), &error), PeerState::kReady);
+  constexpr auto kBatch = std::chrono::nanoseconds(8 << 20);
+  const std::vector<kvt::Run> runs{{from.base, to.base, 1 << 20}};
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  ASSERT_EQ(a->post(1, 1, runs).state, BatchState::kInFlight);
+  const TimePoint first = *a->next_wakeup(now());
+  std::this_thread::sleep_until(first + 3 * kBatch);
+
+  // What waited for room goes on where the link was, and has left as well by now.
+  ASSERT_EQ(a->poll(1).state, BatchState::kDone);
+  ASSERT_EQ(a->post(2, 1, runs).state, BatchState::kInFlight);
+  ASSERT_EQ(a->poll(2).state, BatchState::kDone);
+  ASSERT_EQ(a->post(3, 1, runs).state, BatchState::kInFlight);
+  EXPECT_EQ(*a->next_wakeup(now()), first + 2 * kBatch);
+
+  // After a sleep nothing was waiting: idle time is lost.
+  std::this_thread::sleep_until(first + 5 * kBatch);
+  ASSERT_EQ(a->poll(3).state, BatchState::kDone);
+  (void)a->next_wakeup(now());
+  const TimePoint before = now();
+  ASSERT_EQ(a->post(4, 1, runs).state, BatchState::kInFlight);
+  EXPECT_GE(*a->next_wakeup(now()), before + kBatch);
 }
 
 TEST(HostTransport, AWaitingConnectionWakesThePoller) {

@@ -133,15 +133,28 @@ TEST_F(NixlSearch, AnExplicitChoiceIsTheOnlyOne) {
   EXPECT_EQ(candidates[0].origin, "KV_TRANSCEIVER_NIXL_LIB");
 }
 
+TEST_F(NixlSearch, TheCudaRuntimeIsLoadedFromCudaHomeAndSaidSo) {
+  fs::create_directories(root_ / "lib64");
+  // Any library will do: what counts is where it is looked for.
+  fs::copy_file(KVT_NIXL_FAKE_PARTIAL, root_ / "lib64/libcudart.so.13");
+  environment_.set("CUDA_HOME", root_.c_str());
+  std::vector<std::string> notes;
+  preload_cuda_runtime(CudaMajor::k13, "/somewhere/.nixl_cu13.mesonpy.libs/libnixl_capi.so", &notes);
+  ASSERT_EQ(notes.size(), 1u);
+  EXPECT_EQ(notes[0], "libcudart.so.13 loaded from " + (root_ / "lib64/libcudart.so.13").string());
+}
+
 TEST(NixlEnvironment, SetsWhatIsUnsetAndReplacesOnlyWhatWouldBreakNode) {
   ScopedEnvironment environment;
   environment.set("UCX_HANDLE_ERRORS", nullptr);
   environment.set("UCX_ERROR_SIGNALS", nullptr);
+  environment.set("UCX_MEM_EVENTS", nullptr);
   environment.set("NIXL_UCX_DEEPBIND", "1");
   std::vector<std::string> notes;
   prepare_ucx_environment(&notes);
   EXPECT_STREQ(std::getenv("UCX_HANDLE_ERRORS"), "none");
   EXPECT_STREQ(std::getenv("UCX_ERROR_SIGNALS"), "");
+  EXPECT_STREQ(std::getenv("UCX_MEM_EVENTS"), "n");
   EXPECT_EQ(std::getenv("NIXL_UCX_DEEPBIND"), nullptr);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_NE(notes[0].find("NIXL_UCX_DEEPBIND"), std::string::npos);
@@ -155,9 +168,11 @@ TEST(NixlEnvironment, SetsWhatIsUnsetAndReplacesOnlyWhatWouldBreakNode) {
   EXPECT_TRUE(notes.empty());
 
   environment.set("UCX_ERROR_SIGNALS", "ILL,SEGV");
+  environment.set("UCX_MEM_EVENTS", "y");
   prepare_ucx_environment(&notes);
   EXPECT_STREQ(std::getenv("UCX_ERROR_SIGNALS"), "");
-  EXPECT_EQ(notes.size(), 1u);
+  EXPECT_STREQ(std::getenv("UCX_MEM_EVENTS"), "n");
+  EXPECT_EQ(notes.size(), 2u);
 }
 
 TEST(NixlLibrary, RefusesAnAbsentFileWithTheLoadersWords) {

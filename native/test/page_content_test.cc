@@ -24,15 +24,14 @@ class PageContent : public testing::TestWithParam<std::tuple<ContentLayout, std:
   ContentJob job(std::vector<std::int32_t> slots, std::uint64_t begin, std::size_t tokens) {
     ContentJob job;
     for (std::uint32_t i = 0; i < 2; ++i) {
-      job.entries.push_back(
-          {.pool = {reinterpret_cast<std::uintptr_t>(memory_.data()), slot_bytes_, slot_bytes_, 4},
-           .offset = i * entry_bytes_,
-           .layer = 5 + i,
-           .role = 1,
-           .layout = layout_,
-           .heads = kHeads,
-           .first_head = 6,
-           .token_bytes = token_bytes_});
+      job.entries.push_back({.pool = {reinterpret_cast<std::uintptr_t>(memory_.data()), slot_bytes_, slot_bytes_, 4},
+                             .offset = i * entry_bytes_,
+                             .layer = 5 + i,
+                             .role = 1,
+                             .layout = layout_,
+                             .heads = kHeads,
+                             .first_head = 6,
+                             .token_bytes = token_bytes_});
     }
     job.tokens_per_block = kTokensPerBlock;
     job.first_block = 2;
@@ -130,7 +129,7 @@ TEST_P(PageContent, SwappedHeadsLayersAndPromptsAreSeen) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, PageContent,
                          testing::Combine(testing::Values(ContentLayout::kHeadMajor, ContentLayout::kTokenMajor),
-                                          testing::Values(256UL, 64UL, 12UL, 1UL)));
+                                          testing::Values(256UL, 64UL, 12UL, 3UL)));
 
 TEST(PageContentSeeds, DependOnEveryTokenBefore) {
   const std::vector<std::uint32_t> one{1, 2, 3};

@@ -101,10 +101,13 @@ TEST(PlanCursor, EmptyGroupsAndTablesAreSkipped) {
   EXPECT_TRUE(nothing.is_done());
 }
 
-// Random tables and pairs against an expansion that does nothing clever: the same bytes go to the same places, exactly once.
+// Random tables and pairs against an expansion that does nothing clever: the same bytes go to the same places, exactly
+// once.
 TEST(PlanCursor, MovesTheSameBytesAsNaiveExpansion) {
   std::mt19937 random(20240607);
-  const auto below = [&random](std::size_t limit) { return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random); };
+  const auto below = [&random](std::size_t limit) {
+    return std::uniform_int_distribution<std::size_t>(0, limit - 1)(random);
+  };
   for (int round = 0; round < 400; ++round) {
     std::map<std::uintptr_t, std::uintptr_t> expected;
     std::vector<PlanGroup> groups;

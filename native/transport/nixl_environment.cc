@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -55,6 +56,12 @@ void prepare_ucx_environment(std::vector<std::string>* notes) {
   } else {
     ::setenv("UCX_ERROR_SIGNALS", "", 0);
   }
+  const char* events = std::getenv("UCX_MEM_EVENTS");
+  if (events != nullptr && std::strcmp(events, "n") != 0) {
+    notes->push_back("UCX_MEM_EVENTS=" + std::string(events) +
+                     " was set to n: UCX's test of its memory hooks moves the heap's end under threads that allocate");
+  }
+  ::setenv("UCX_MEM_EVENTS", "n", 1);
   if (std::getenv("NIXL_UCX_DEEPBIND") != nullptr) {
     notes->push_back("NIXL_UCX_DEEPBIND was removed: with it UCX crashes inside node");
     ::unsetenv("NIXL_UCX_DEEPBIND");
@@ -63,8 +70,7 @@ void prepare_ucx_environment(std::vector<std::string>* notes) {
 
 CudaDriver find_cuda_driver() {
   CudaDriver driver;
-  // The device node is asked first: loading the driver library costs time and means nothing on a machine without a
-  // device.
+  // The device node is asked first: the driver library costs time and means nothing on a machine without a device.
   if (::access("/dev/nvidiactl", F_OK) != 0 && ::access("/dev/dxg", F_OK) != 0) return driver;
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return driver;

@@ -6,7 +6,7 @@ import { CapabilityError } from '../errors.js';
 /** Must equal `kAddonAbiVersion` of native/addon/abi_version.h. */
 const ABI_VERSION = 1;
 
-const PACKAGE_ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const PACKAGE_ROOT = packageRoot();
 const REMEDY = 'run `npm run build` in the package folder (it needs cmake and a C++20 compiler)';
 
 /** One engine with its progress thread. Errors it throws carry `status`, see native-error.ts. */
@@ -91,6 +91,15 @@ export interface NativeModule {
     slotStride: number,
     slotPairs: Int32Array,
   ): Promise<number>;
+}
+
+/** The folder that holds build/ and prebuilds/: two levels up, or further where a tool moved the compiled files. */
+function packageRoot(): string {
+  const home = new URL('../../', import.meta.url);
+  for (let at = home; ; at = new URL('../', at)) {
+    if (existsSync(new URL('binding.gyp', at))) return fileURLToPath(at);
+    if (at.pathname === '/') return fileURLToPath(home);
+  }
 }
 
 let loaded: NativeModule | undefined;

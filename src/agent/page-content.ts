@@ -17,6 +17,7 @@ export interface ContentJob {
   readonly firstHead: number;
 }
 
+/** What a check of page content found. */
 export interface VerifyResult {
   readonly bytesChecked: number;
   readonly wrongBytes: number;

@@ -23,6 +23,7 @@ export interface ReadyEvent {
   fail(message: string): void;
 }
 
+/** The part of a slice that one layer group contributes. */
 export interface SubmissionGroup {
   readonly fragments: FragmentTable;
   /** Source slot, destination slot, ... as in GroupPlan. */
@@ -40,6 +41,7 @@ export interface SliceSubmission {
   readonly after: ReadyEvent | null;
 }
 
+/** How a submission ended. */
 export type CompletionStatus = 'transferred' | 'failed' | 'cancelled';
 
 /** The one answer to each submission. */
@@ -63,11 +65,13 @@ export interface DrainedNotice {
   readonly submission: number;
 }
 
+/** Which path a plan takes to a peer, and why. */
 export interface PathExplanation {
   readonly path: 'host' | 'rdma' | 'p2p' | 'bounce';
   readonly reason: string;
 }
 
+/** What `TransferAgent.close` left. */
 export interface CloseReport {
   /** False: transfers were still running at the deadline; their memory was kept mapped and registered on purpose. */
   readonly drained: boolean;
@@ -90,8 +94,13 @@ export interface TransferAgent {
 
   /** What a peer needs to write here. Covers every pool allocated so far. */
   metadata(): Promise<Uint8Array>;
-  /** @throws TransportError when the metadata cannot be loaded or the peer does not hand over its memory */
+  /**
+   * @throws TransportError when the metadata cannot be loaded or the peer does not hand over its memory
+   * @throws PeerLostError when the peer is gone already
+   * @throws CapabilityError when the peer runs where this kind of agent cannot reach it
+   */
   addPeer(metadata: Uint8Array, peerId: string): Promise<PeerHandle>;
+  /** What was not posted to it fails; what was posted still ends and completes. Does not wait for that. Idempotent. */
   removePeer(peer: PeerHandle): Promise<void>;
 
   /** @throws ArgumentError when a fragment leaves its slot, or a pool leaves the memory that its side registered */

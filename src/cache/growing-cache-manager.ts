@@ -8,6 +8,7 @@ import { matchPrefix } from './prefix-match.js';
 import { SeededRandom } from './seeded-random.js';
 import { SlotPool } from './slot-pool.js';
 
+/** Shape of the pools a cache manager hands out. */
 export interface GrowingCacheManagerOptions {
   /** Equal in all groups. */
   readonly tokensPerBlock: number;

@@ -15,6 +15,7 @@ export interface LayerGroup {
   readonly slotCount: number;
 }
 
+/** Who holds the slots of one layer group. */
 export interface CacheGroupStats {
   readonly slotCount: number;
   /** Slots that hold nothing and are owned by nobody. */

@@ -1,3 +1,4 @@
+/** What a server is for. */
 export type ServerRole = 'context' | 'generation' | 'both';
 
 /** What the configuration is checked against. A fact that is not known where the configuration is read is left out, and not checked. */

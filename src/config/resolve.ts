@@ -18,6 +18,7 @@ export interface CacheTransceiverConfig
   readonly noProgressTimeoutMs: number;
 }
 
+/** A configuration with every default applied, and what was worth a warning. */
 export interface ResolvedConfig {
   /** Deeply frozen. */
   readonly config: CacheTransceiverConfig;

@@ -5,6 +5,7 @@ import { type CoordinatorRequest, type CoordinatorResult, DisaggCall } from './d
 import type { DisaggServer } from './disagg-server.js';
 import type { SnowflakeIds } from './snowflake-ids.js';
 
+/** What a coordinator needs: its servers, its clock and its policy. */
 export interface DisaggCoordinatorOptions {
   readonly clock: Clock;
   readonly ids: SnowflakeIds;

@@ -2,6 +2,7 @@ import type { KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
 import type { DisaggregatedParams, TransferPolicy } from '../executor/request.js';
 
+/** One request as the coordinator hands it to a server. */
 export interface ServerRequest {
   readonly promptTokens: Uint32Array;
   /** Tokens to generate, the context server's first one included. */
@@ -11,6 +12,7 @@ export interface ServerRequest {
   readonly transferPolicy: TransferPolicy | null;
 }
 
+/** How a request ended at a server. */
 export interface ServerResult {
   readonly outcome: RequestOutcome;
   readonly outputTokens: readonly number[];
@@ -18,6 +20,7 @@ export interface ServerResult {
   readonly error: KvTransceiverError | null;
 }
 
+/** What a server tells the coordinator about one request. */
 export interface ServerEvents {
   /** Context first: comes at most once, before the call is done. */
   onContextAnswer?(params: DisaggregatedParams): void;

@@ -3,6 +3,7 @@ import type { Executor } from '../executor/executor.js';
 import type { TransferPolicy } from '../executor/request.js';
 import type { DisaggServer, ServerCall, ServerEvents, ServerRequest, ServerResult } from './disagg-server.js';
 
+/** Parts of a server that lives in this process. */
 export interface LocalServerOptions {
   readonly name: string;
   readonly executor: Executor;

@@ -12,6 +12,7 @@ const GLOBAL_ID_BASE = 1n << 40n;
 /** 2025-01-01T00:00:00Z: 41 bits of milliseconds last until 2094. */
 export const DEFAULT_EPOCH_MS = 1_735_689_600_000;
 
+/** Who makes ids; two makers must differ in node or process. */
 export interface SnowflakeOptions {
   readonly clock: Clock;
   /** Unix time in ms when `clock.now()` was 0: the clock alone starts anywhere, and ids must not repeat after a restart. */

@@ -8,6 +8,7 @@ const LOCAL_ID_LIMIT = 2 ** 40;
 
 export const MONOLITHIC: TransferPolicy = Object.freeze({ pipelined: false, earlyPrefix: false });
 
+/** What a new request is made of. */
 export interface RequestSpec {
   readonly id: RequestId;
   readonly promptTokens: Uint32Array;

@@ -22,6 +22,7 @@ export interface RequestEvents {
   onFinished?(request: LlmRequest, outcome: RequestOutcome, atMs: number): void;
 }
 
+/** One turn of the loop that ran a forward. Times are `Clock` milliseconds. */
 export interface StepReport {
   readonly step: number;
   readonly startedAtMs: number;
@@ -31,6 +32,7 @@ export interface StepReport {
   readonly generationRequests: number;
 }
 
+/** Events of all requests of an executor, and of its loop. */
 export interface ExecutorEvents extends RequestEvents {
   /** After each step that ran a forward. */
   onStep?(report: StepReport): void;

@@ -20,6 +20,7 @@ import { WakeSignal } from './wake-signal.js';
 
 const HOUSEKEEPING_INTERVAL_MS = 100;
 
+/** Parts and limits of one executor. */
 export interface ExecutorOptions {
   readonly clock: Clock;
   readonly cache: KvCacheManager;
@@ -35,6 +36,7 @@ export interface ExecutorOptions {
   readonly housekeepingIntervalMs?: number;
 }
 
+/** Counters since the executor started. */
 export interface ExecutorStats {
   /** Turns of the loop, those that found nothing to do included. */
   readonly turns: number;
@@ -43,6 +45,7 @@ export interface ExecutorStats {
   readonly live: number;
 }
 
+/** What `Executor.close` left. */
 export interface ExecutorCloseReport {
   /** False: requests were failed at the deadline, or a forward still ran. */
   readonly drained: boolean;

@@ -9,11 +9,13 @@ export interface ScheduledWork {
   readonly chunkEnd: number;
 }
 
+/** The work of one step. */
 export interface ScheduledBatch {
   readonly context: readonly ScheduledWork[];
   readonly generation: readonly ScheduledWork[];
 }
 
+/** What a forward gives back once it is enqueued. */
 export interface ForwardResult {
   /** Signalled when the pages of this batch are written; null when they already are. */
   readonly event: ReadyEvent | null;

@@ -1,7 +1,9 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import type { KvTransceiverError } from '../errors.js';
 
+/** Which part of a request a server does. */
 export type RequestType = 'context_only' | 'generation_only' | 'context_and_generation';
+/** Who gets a request first. */
 export type ScheduleStyle = 'context_first' | 'generation_first';
 
 /** Compute and response phase only; who may touch the pages is the ledger's to say. */

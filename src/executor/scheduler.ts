@@ -4,6 +4,7 @@ import { type LlmRequest, remainingPromptTokens } from './request.js';
 /** Share of the token budget that decode steps leave to waiting prompts, so that neither can starve the other. */
 const PREFILL_SHARE = 1 / 8;
 
+/** What one step of the loop may take. */
 export interface SchedulerLimits {
   /** Most prompt tokens of one request in one step; any value, block size or not. */
   readonly chunkTokens: number;

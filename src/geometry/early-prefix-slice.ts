@@ -1,5 +1,6 @@
 import { assertCount, assertPositive, blocksFilledBy } from './bounds.js';
 
+/** What decides whether a reused prefix leaves early. */
 export interface EarlyPrefixGates {
   /** Tokens found in the cache at admission. */
   readonly prepopulatedLen: number;

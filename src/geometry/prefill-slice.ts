@@ -13,6 +13,7 @@ export interface PrefillSlice extends BlockSlice {
   readonly isLast: boolean;
 }
 
+/** One chunk of a prompt, in tokens. */
 export interface PrefillChunk {
   /** The forward computed prompt tokens `[chunkStart, chunkEnd)`. `chunkEnd` may pass `promptLen` where a scheduler pads. */
   readonly chunkStart: number;

@@ -17,6 +17,7 @@ export interface GroupSpec {
   readonly slotCount: number;
 }
 
+/** Shape of one rank's cache and how it is laid out. */
 export interface PageTableSpec {
   readonly groups: readonly GroupSpec[];
   /** KV heads on this rank. Not looked at for latent groups. */

@@ -11,8 +11,10 @@ export interface PagePool {
   readonly slotCount: number;
 }
 
+/** What a view holds. */
 export type ViewRole = 'key' | 'value' | 'kv' | 'latent' | 'index_k' | 'scale' | 'conv_state' | 'ssm_state' | 'aux';
 
+/** How heads and tokens lie inside a block: head-major, token-major, the same on every rank, or in sections. */
 export type ViewLayout = 'HND' | 'NHD' | 'REPLICATED' | 'SECTIONED';
 
 /** Where one layer's part of a view lies inside each slot of `pool`. */
@@ -25,6 +27,7 @@ export interface LayerEntry {
   readonly bytes: number;
 }
 
+/** One kind of content (keys, values, ...) of a layer group. */
 export interface LayerView {
   readonly role: ViewRole;
   readonly dtype: string;
@@ -35,6 +38,7 @@ export interface LayerView {
   readonly layers: readonly LayerEntry[];
 }
 
+/** Layers with one life cycle and where their pages lie. */
 export interface PageTableGroup {
   readonly kind: 'attention' | 'latent' | 'state' | 'aux';
   readonly windowSize: number | null;

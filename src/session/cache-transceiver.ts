@@ -2,6 +2,7 @@ import type { ReadyEvent } from '../agent/transfer-agent.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { LlmRequest } from '../executor/request.js';
 
+/** Which blocks a send covers: ordinals `[beginBlock, endBlock)`. */
 export interface SendReceipt {
   readonly beginBlock: number;
   readonly endBlock: number;

@@ -9,6 +9,7 @@ import { type BindOptions, bindRouter } from './zeromq-bind.js';
 import { ZeromqPeer } from './zeromq-peer.js';
 import { onWorkerExit } from './zeromq-worker-exit.js';
 
+/** Where to listen, and the bounds of what may wait for peers. */
 export interface ZeromqMessengerOptions extends BindOptions {
   /** CURVE keys. This build has no encryption: a key is refused rather than ignored. */
   readonly curve?: unknown;

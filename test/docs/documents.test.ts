@@ -1,7 +1,10 @@
-import { execFileSync } from 'node:child_process';
-import { readFileSync } from 'node:fs';
+import { execFile, execFileSync } from 'node:child_process';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { describe, expect, it } from 'vitest';
+import { promisify } from 'node:util';
+import { afterAll, describe, expect, it } from 'vitest';
 import { ERROR_CODES } from '../../src/errors.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -28,6 +31,19 @@ describe('README', () => {
       cwd: ROOT,
       stdio: ['ignore', 'ignore', 'inherit'],
     });
+  });
+});
+
+describe('README example', () => {
+  const folder = mkdtempSync(join(tmpdir(), 'readme-example-'));
+  afterAll(() => rmSync(folder, { recursive: true }));
+
+  it('runs as it stands', async () => {
+    const example = /```js\n([\s\S]*?)```/.exec(read('README.md'))?.[1] ?? '';
+    const file = join(folder, 'example.mjs');
+    writeFileSync(file, example.replace("'kv-transceiver'", JSON.stringify(`${ROOT}dist/index.js`)));
+    const { stdout } = await promisify(execFile)(process.execPath, [file], { timeout: 20_000 });
+    expect(stdout).toBe('completed 4\n');
   });
 });
 

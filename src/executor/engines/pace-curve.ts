@@ -15,6 +15,7 @@ export interface PacedModel {
   readonly parameterBytes?: number;
 }
 
+/** The device whose speed is modelled. */
 export interface PaceDevice {
   /**
    * FLOP/s that a prefill reaches. Default 156e12: half of the 312 TFLOP/s (dense bfloat16) of NVIDIA's A100 data sheet; half is what

@@ -11,6 +11,7 @@ import type { PaceCurve } from './pace-curve.js';
 const DEFAULT_VOCABULARY_SIZE = 128_000;
 const MASK_64 = (1n << 64n) - 1n;
 
+/** Parts of a paced engine; all stay their owner's. */
 export interface PacedEngineOptions {
   readonly clock: Clock;
   readonly agent: Pick<TransferAgent, 'createEvent'>;

@@ -146,6 +146,19 @@ describe('checks', () => {
     ]);
   });
 
+  it('say nothing where slices differ in weight, or the ideal saves nothing', () => {
+    const windows = GOOD.map((row) => ({ ...row, model: 'gemma-3-1b' }));
+    const prefix = GOOD.map((row) => ({ ...row, prefixHit: 0.5 }));
+    const shortLastChunk = GOOD.map((row) => ({ ...row, chunkTokens: 1000 }));
+    for (const rows of [windows, prefix, shortLastChunk]) expect(figureChecks(rows, true)).toEqual([]);
+    const noise = tableOf([
+      ['monolithic', { ttftMs: 90, transferMs: 40 }],
+      ['pipelined', { ttftMs: 92, exposedTailMs: 11 }],
+      ['ideal', { ttftMs: 91 }],
+    ]);
+    expect(figureChecks(noise, true).map((check) => check.name)).toEqual(['exposedTailOverLastSlice', 'hiddenShare']);
+  });
+
   it('judge figures only on request', () => {
     const slow = tableOf([
       ['monolithic', { ttftMs: 120, transferMs: 40 }],

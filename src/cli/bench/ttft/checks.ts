@@ -1,4 +1,5 @@
 import type { Check, TtftRow } from '../output-contract.js';
+import { presetNamed } from '../presets/index.js';
 import { rowOf, subjectOf } from './rows.js';
 
 /** How far the exposed tail may exceed the last slice's own time on the wire. */
@@ -36,10 +37,16 @@ export function byteChecks(rows: readonly TtftRow[]): readonly Check[] {
   });
 }
 
-/** The figures that pipelining is built for. Reported always; they decide the exit code only when `judged`. */
+/**
+ * The figures that pipelining is built for; they decide the exit code only when `judged`.
+ * They say something only about slices of equal weight: not about a first slice that carries a reused prefix, a last chunk
+ * that is shorter than the others, or sliding windows, whose layers move with the last slices alone.
+ */
 export function figureChecks(rows: readonly TtftRow[], judged: boolean): readonly Check[] {
   return rows.flatMap((row) => {
     if (row.variant !== 'pipelined' || row.ttftMs === null || row.promptTokens === null) return [];
+    if (row.prefixHit > 0 || row.promptTokens % row.chunkTokens !== 0 || presetNamed(row.model).sliding !== null)
+      return [];
     const subject = subjectOf(row);
     const checks: Check[] = [];
     if (row.exposedTailMs !== null && row.lastSliceMs !== null && row.lastSliceMs.p50 > 0) {
@@ -62,8 +69,8 @@ export function figureChecks(rows: readonly TtftRow[], judged: boolean): readonl
     }
     const monolithic = rowOf(rows, 'monolithic', row)?.ttftMs?.p50;
     const ideal = rowOf(rows, 'ideal', row)?.ttftMs?.p50;
-    // One chunk: the ideal saves nothing, and there is nothing to compare with.
-    if (monolithic !== undefined && ideal !== undefined && row.slices > 1) {
+    // One chunk, or a transfer that disappears in the noise: the ideal saves nothing, and there is nothing to compare with.
+    if (monolithic !== undefined && ideal !== undefined && row.slices > 1 && monolithic > ideal) {
       const value = (monolithic - row.ttftMs.p50) / (monolithic - ideal);
       const met = monolithic - row.ttftMs.p50 >= SAVING_OVER_IDEAL * (monolithic - ideal);
       checks.push({

@@ -39,7 +39,9 @@ export function slotCountFor(
   checkPoolsFit(
     slots * options.blockSize * bytesPerToken(preset),
     2,
-    'shorten --prompt-tokens, lower --concurrency or choose a --model with a smaller cache',
+    options.trace === null
+      ? 'shorten --prompt-tokens, lower --concurrency or choose a --model with a smaller cache'
+      : `lower --concurrency (${concurrency}), take fewer --requests or choose a --model with a smaller cache`,
   );
   return slots;
 }
