@@ -10,12 +10,14 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const CACHE = join(ROOT, 'node_modules', '.cache', 'kv-transceiver-sim');
 const OPTIONS = { target: ts.ScriptTarget.ES2023, module: ts.ModuleKind.ESNext, verbatimModuleSyntax: true };
 
-function sources() {
-  return ['src', 'test/sim']
+/** File -> text of everything the simulator is made of, as it is now. */
+export function readSources() {
+  const files = ['src', 'test/sim']
     .flatMap((folder) => readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true }))
     .filter((entry) => entry.isFile() && /\.ts$/.test(entry.name) && !/\.test\.ts$/.test(entry.name))
     .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)))
     .sort();
+  return new Map(files.map((file) => [file, readFileSync(join(ROOT, file), 'utf8')]));
 }
 
 /** @returns the JavaScript of `text`, from the cache when it was compiled before */
@@ -37,12 +39,12 @@ function write(file, text) {
 
 /**
  * @param patch one source file with one passage replaced; none = the sources as they are
+ * @param snapshot what `readSources` gave, so that a long series does not see later edits
  * @returns where the command line and a worker of this build are, and how to remove a patched one
  * @throws when the passage is not there exactly once
  */
-export function compileSimulator(patch = null) {
-  const files = sources();
-  const texts = new Map(files.map((file) => [file, readFileSync(join(ROOT, file), 'utf8')]));
+export function compileSimulator(patch = null, snapshot = readSources()) {
+  const texts = new Map(snapshot);
   if (patch !== null) texts.set(patch.file, patched(texts.get(patch.file), patch));
   const key = createHash('sha256');
   for (const [file, text] of texts) key.update(file).update('\0').update(text).update('\0');

@@ -1,20 +1,23 @@
 // `npm run sim -- --mutants`: compiles the simulator once per mutant and lets each build hunt until it breaks a rule.
 import { spawn } from 'node:child_process';
 import { pathToFileURL } from 'node:url';
-import { compileSimulator } from './compile.mjs';
+import { compileSimulator, readSources } from './compile.mjs';
 
 /** A mutant that neither breaks a rule nor ends within this has hung, which is a catch of its own. */
 const LIMIT_MS = 120_000;
 
 /** @returns the exit status: 0 = every mutant was caught */
 export async function runMutants({ lives, only }) {
-  const { mutants } = await import(pathToFileURL(compileSimulator().cli).href).then((build) => build.listMutants());
+  const snapshot = readSources();
+  const { mutants } = await import(pathToFileURL(compileSimulator(null, snapshot).cli).href).then((build) =>
+    build.listMutants(),
+  );
   const chosen = only === undefined ? mutants : mutants.filter(({ name }) => name.includes(only));
   if (chosen.length === 0) throw new Error(`no mutant has ${JSON.stringify(only)} in its name`);
   let missed = 0;
   process.stdout.write('| mutant | file | caught by | lives |\n|---|---|---|---:|\n');
   for (const mutant of chosen) {
-    const result = await hunt(mutant, lives);
+    const result = await hunt(mutant, lives, snapshot);
     if (result.rule === null) missed += 1;
     const file = mutant.file.replace(/^src\//, '');
     process.stdout.write(`| ${mutant.name} | ${file} | ${result.rule ?? '**not caught**'} | ${result.lives} |\n`);
@@ -23,8 +26,8 @@ export async function runMutants({ lives, only }) {
   return missed === 0 ? 0 : 1;
 }
 
-async function hunt(mutant, lives) {
-  const build = compileSimulator(mutant);
+async function hunt(mutant, lives, snapshot) {
+  const build = compileSimulator(mutant, snapshot);
   try {
     const script = `import(${JSON.stringify(pathToFileURL(build.cli).href)}).then(({ main }) => main(['--runs', '${lives}', '--json'])).then((status) => { process.exitCode = status; });`;
     const { status, output, timedOut } = await child(script);
