@@ -167,7 +167,9 @@ function expectLossKnown(cluster: Cluster, gone: HostRef): void {
     if (item[gone.side] !== gone.index || rid === null || !cluster.book.asked.has(rid)) continue;
     const { server, alive } = cluster.at({ side, index: item[side] });
     const waits = (): boolean => server.watched.unsettled.some((request) => requestKey(request) === rid);
-    if (!alive || server.process.state !== 'running' || !waits()) continue;
+    // A restarted server that was never greeted has no connection whose end it could notice.
+    const knows = server.transceiver.stats().peers.some((name) => name.startsWith(`${gone.side}${gone.index} `));
+    if (!alive || !knows || server.process.state !== 'running' || !waits()) continue;
     const lostMs = server.process.lostMs;
     cluster.scheduler.at(LOSS_KNOWN_MS, null, () => {
       if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !waits()) return;
