@@ -8,7 +8,7 @@ interface Half {
   readonly settled: Settled;
   readonly startedAtMs: number;
   readonly atMs: number;
-  readonly lastSliceSent: boolean;
+  readonly promptOutAtMs: number | null;
 }
 
 /** How late one side may learn what the other knows while nothing is broken. */
@@ -27,11 +27,11 @@ export class SettleBook {
     this.#journal = journal;
   }
 
-  note({ server, settled, startedAtMs, lastSliceSent }: SettleNote, atMs: number): void {
+  note({ server, settled, startedAtMs, promptOutAtMs }: SettleNote, atMs: number): void {
     const rid = requestKey(settled.request);
     const entry = this.#halves.get(rid) ?? {};
     // The first of each side: a restarted process may see the request again.
-    entry[settled.side] ??= { server, settled, startedAtMs, atMs, lastSliceSent };
+    entry[settled.side] ??= { server, settled, startedAtMs, atMs, promptOutAtMs };
     this.#halves.set(rid, entry);
     const { context, generation } = entry;
     if (context === undefined || generation?.settled.outcome !== 'completed') return;
@@ -42,9 +42,12 @@ export class SettleBook {
       );
   }
 
-  /** The context side had handed over the whole prompt when it ended. */
+  /** The context side had handed over the whole prompt well before the generation side gave up. */
   promptIsOut(rid: bigint | null): boolean {
-    return rid !== null && this.#halves.get(rid)?.context?.lastSliceSent === true;
+    if (rid === null) return false;
+    const { context, generation } = this.#halves.get(rid) ?? {};
+    const outAtMs = context?.promptOutAtMs ?? null;
+    return outAtMs !== null && (generation?.atMs ?? 0) - outAtMs > KNOWN_WITHIN_MS;
   }
 
   /** Only for runs whose network and processes had no fault. */

@@ -22,8 +22,8 @@ export interface SettleNote {
   readonly server: string;
   readonly settled: Settled;
   readonly startedAtMs: number;
-  /** Context: the whole prompt had been handed over. */
-  readonly lastSliceSent: boolean;
+  /** Context: when the whole prompt had been handed over, or null. */
+  readonly promptOutAtMs: number | null;
 }
 
 export interface Bounds {
@@ -199,7 +199,7 @@ export class WatchedTransceiver implements CacheTransceiver {
       server: this.#name,
       settled,
       startedAtMs,
-      lastSliceSent: transfer?.lastSliceSent === true,
+      promptOutAtMs: transfer?.lastSliceSent === true ? transfer.lastActMs - this.#process.offsetMs : null,
     });
   }
 
