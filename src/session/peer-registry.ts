@@ -135,7 +135,7 @@ export class PeerRegistry {
       return;
     }
     this.#linking.set(endpoint, incarnation);
-    linkPeer(this.#agent, this.#self().pageTable, rankInfo).then(
+    linkPeer(this.#agent, this.#self(), rankInfo).then(
       (link) => this.#linked(hello, link),
       (cause: unknown) => {
         this.#linking.delete(endpoint);
