@@ -121,6 +121,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       newTicket,
       peerAt: (endpoint) => this.#peers.at(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),
+      forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });
     agent.onCompletions((batch) => this.#sender.onCompletions(batch));
@@ -257,7 +258,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#peers.onPing(peer, message, this.#load());
         break;
       case 'GOODBYE':
-        this.#peers.lose(peer, `it said goodbye: ${message.reason}`);
+        this.#peers.onGoodbye(peer, message);
         break;
       case 'ERROR':
         this.#parts.log.warn(`${peer.name} reports ${message.code}: ${message.text}`);
@@ -273,6 +274,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #onStrangersFrame(message: Frame['message']): void {
     this.#counters.add(`unknown_peer:${message.type}`);
     if (message.type === 'REQUEST_DATA') this.#sender.refuseStranger(message);
+    else if (message.type === 'PING') this.#peers.onPing(null, message, this.#load());
+    else if (message.type === 'GOODBYE') this.#peers.onGoodbye(null, message);
   }
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {

@@ -11,7 +11,7 @@ import {
 import { explainCompatibility } from '../mapping/compatibility.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import { WIRE_MAJOR } from '../wire/index.js';
-import type { Hello, HelloAck, Ping } from '../wire/messages.js';
+import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
@@ -170,9 +170,12 @@ export class PeerRegistry {
   }
 
   onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
-    // A stranger's ping gets no answer: it must greet first, and silence makes it do so.
-    if (peer === null) this.#counters.add('unknown_peer:PING');
-    else this.#channel.send(ping.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
+    if (peer === null) {
+      // Whoever pings believes to be a peer, but this process lost it, or is a new one: told so, it can greet again at once.
+      this.#counters.add('unknown_peer:PING');
+      const reason = 'this process does not know you, send HELLO first';
+      this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
+    } else this.#channel.send(ping.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
   }
 
   /** Tells a known sender that its frame was not understood. */
@@ -194,6 +197,13 @@ export class PeerRegistry {
   disconnected(endpoint: string): void {
     const peer = this.#byEndpoint.get(endpoint);
     if (peer !== undefined) this.lose(peer, 'its connection broke');
+  }
+
+  /** From a peer, or from another process that answers at a peer's endpoint now. */
+  onGoodbye(sender: Peer | null, goodbye: Goodbye): void {
+    const peer = sender ?? this.at(goodbye.endpoint);
+    if (peer === null) this.#counters.add('unknown_peer:GOODBYE');
+    else this.lose(peer, `it said goodbye: ${goodbye.reason}`);
   }
 
   lose(peer: Peer, why: string): void {

@@ -64,8 +64,7 @@ export class RxWriter {
  */
 export class RxSession {
   readonly rid: bigint;
-  /** Fresh per attempt: frames of an earlier attempt name another. */
-  readonly ticket: bigint;
+  #ticket: bigint;
   readonly request: LlmRequest;
   readonly writers: readonly RxWriter[];
   readonly runs: readonly BlockRun[];
@@ -91,7 +90,7 @@ export class RxSession {
     readonly nowMs: number;
   }) {
     this.rid = init.rid;
-    this.ticket = init.ticket;
+    this.#ticket = init.ticket;
     this.request = init.request;
     this.writers = init.writers;
     this.runs = init.runs;
@@ -102,6 +101,16 @@ export class RxSession {
 
   get state(): RxState {
     return this.#state;
+  }
+
+  /** Fresh per attempt: frames of an earlier attempt name another. */
+  get ticket(): bigint {
+    return this.#ticket;
+  }
+
+  /** A new attempt of the same receive. Only when no writer ever took the old ticket. */
+  renew(ticket: bigint): void {
+    this.#ticket = ticket;
   }
 
   get outcome(): RxOutcome | null {
