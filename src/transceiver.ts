@@ -108,7 +108,6 @@ export class KvCacheTransceiver implements CacheTransceiver {
       this.#signalActivity();
     };
     const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
-    const { pageTable } = rankInfo;
     this.#sender = new Sender({
       ...shared,
       agent,
@@ -117,7 +116,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     });
     this.#receiver = new Receiver({
       ...shared,
-      pageTable,
+      self: rankInfo,
       newTicket,
       peerAt: (endpoint) => this.#peers.at(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),

@@ -1,10 +1,9 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import { InternalError } from '../errors.js';
 import type { LlmRequest } from '../executor/request.js';
-import { type BlockRun, HOLE } from '../geometry/block-run.js';
+import type { BlockRun } from '../geometry/block-run.js';
 import { staleBlockEnd } from '../geometry/stale-block-end.js';
 import { ownedBlocks } from '../mapping/index.js';
-import type { PageTable } from '../mapping/page-table.js';
 
 /** A rank's place among those that share out the blocks of a prompt. */
 export interface ContextParallelPlace {
@@ -44,21 +43,4 @@ export function globalRun(run: BlockRun, { cpSize, cpRank }: ContextParallelPlac
   if (cpSize === 1) return run;
   if (run.stride !== undefined) throw new InternalError(`cache manager: a run of stride ${run.stride}`);
   return { begin: cpRank + run.begin * cpSize, slots: run.slots, stride: cpSize };
-}
-
-/** Bytes that writers move into these runs together: every slot of a group takes the same. One writer's part: `expectedBytes`. */
-export function runBytes(table: PageTable, runs: readonly BlockRun[]): number {
-  let bytes = 0;
-  for (const [index, run] of runs.entries()) {
-    const group = table.layerGroups[index];
-    if (group === undefined) continue;
-    const perSlot = group.views.reduce(
-      (sum, view) => sum + view.layers.reduce((inner, entry) => inner + entry.bytes, 0),
-      0,
-    );
-    let slots = 0;
-    for (const slot of run.slots) if (slot !== HOLE) slots += 1;
-    bytes += slots * perSlot;
-  }
-  return bytes;
 }

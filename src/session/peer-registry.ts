@@ -8,13 +8,14 @@ import {
   TransportError,
   type WireError,
 } from '../errors.js';
-import { explainCompatibility } from '../mapping/compatibility.js';
+import { explainCompatibility, type Finding } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import { WIRE_MAJOR } from '../wire/index.js';
 import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
+import { severalPeersFinding } from './peer-count.js';
 import { linkPeer, type PeerLink } from './peer-link.js';
 import { Repeater } from './repeater.js';
 
@@ -127,11 +128,10 @@ export class PeerRegistry {
       this.#refuse(endpoint, hello.nonce, message, []);
       return;
     }
-    const findings = explainCompatibility(rankInfo, this.#self());
+    const findings = findingsAgainst(this.#self(), rankInfo);
     if (findings.length > 0) {
       this.#counters.add('hello_refused');
-      const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
-      this.#refuse(endpoint, hello.nonce, `incompatible KV cache: ${fields.join('; ')}`, findings);
+      this.#refuse(endpoint, hello.nonce, incompatible(findings), findings);
       return;
     }
     this.#linking.set(endpoint, incarnation);
@@ -162,6 +162,14 @@ export class PeerRegistry {
               peer: ack.endpoint,
               drained: true,
             });
+      this.#events.onRefused(ack.endpoint, error);
+      return;
+    }
+    // It accepted us, but what it says of itself is checked all the same: plans are made from it.
+    const findings = findingsAgainst(this.#self(), ack.answer.rankInfo);
+    if (findings.length > 0) {
+      this.#counters.add('hello_ack_refused');
+      const error = new CompatibilityError(`${ack.endpoint}: ${incompatible(findings)}`, { details: { findings } });
       this.#events.onRefused(ack.endpoint, error);
       return;
     }
@@ -277,7 +285,7 @@ export class PeerRegistry {
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
 
-  #refuse(endpoint: string, nonce: bigint, message: string, findings: ReturnType<typeof explainCompatibility>): void {
+  #refuse(endpoint: string, nonce: bigint, message: string, findings: readonly Finding[]): void {
     const answer = { accepted: false, message: clipText(message), findings } as const;
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
@@ -286,6 +294,17 @@ export class PeerRegistry {
     this.#greetings.delete(endpoint);
     this.#repeater.stop(endpoint);
   }
+}
+
+function findingsAgainst(self: RankInfo, peer: RankInfo): Finding[] {
+  const findings = [...explainCompatibility(peer, self)];
+  const several = findings.length > 0 ? null : severalPeersFinding(self, peer);
+  return several === null ? findings : [several];
+}
+
+function incompatible(findings: readonly Finding[]): string {
+  const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
+  return `incompatible KV cache: ${fields.join('; ')}`;
 }
 
 function peerName(info: RankInfo): string {
