@@ -372,7 +372,7 @@ describe('bad input', () => {
 
   it('groups that this manager cannot serve', () => {
     expect(() => manager()).toThrow(/at least one/);
-    expect(() => manager({ ...group(8), kind: 'state' })).toThrow(/recurrent state/);
+    expect(() => manager({ ...group(8, 4), kind: 'state' })).toThrow(/a state group has no window/);
     expect(() => manager({ ...group(8), tokensPerBlock: 8 })).toThrow(/layerGroups\[0\].tokensPerBlock is 8/);
   });
 });
