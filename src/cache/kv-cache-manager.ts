@@ -96,6 +96,7 @@ export interface KvCacheManager {
    * When the request's pages may be read and written: null = now. A manager that moves pages (host memory, parts of blocks) hands out
    * slots whose old content is still being saved, or whose new content is still being fetched. Ask again after each `addRequest` and
    * `ensureCapacity`. Absent: always now.
+   * @throws TransportError when moves that should have brought the request's content have failed: it must be given up
    */
   pagesReady?(request: RequestId): PagesReady | null;
 

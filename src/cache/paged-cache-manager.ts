@@ -123,14 +123,15 @@ export abstract class PagedCacheManager implements KvCacheManager {
 
   pagesReady(request: RequestId): PagesReady | null {
     const resident = this.#resident(request);
-    if (resident.failure === null && this.#moves.isOver(resident.readyAfter)) return null;
-    const pending = resident.failure === null ? this.#moves.pending(resident.readyAfter) : null;
-    const done = (pending?.settled ?? Promise.resolve()).then(() => {
+    if (resident.failure !== null) throw resident.failure;
+    if (this.#moves.isOver(resident.readyAfter)) return null;
+    const { event, settled } = this.#moves.pending(resident.readyAfter);
+    const done = settled.then(() => {
       if (resident.failure !== null) throw resident.failure;
     });
     // Whoever only wants the event has no reason to look at the promise.
     done.catch(() => {});
-    return { event: pending?.event ?? null, done };
+    return { event, done };
   }
 
   /** Settles when no page is being moved any more: before that the pools must not be given up. */

@@ -43,6 +43,13 @@ describe('chainBlockHashes', () => {
     expect(chainBlockHashes(Uint32Array.of(7, 7, 7, 7), 4)[0]).not.toBe(second);
   });
 
+  it('depends on what it starts from', () => {
+    const tokens = Uint32Array.of(1, 2, 3, 4);
+    expect(chainBlockHashes(tokens, 2, '')).toEqual(chainBlockHashes(tokens, 2));
+    const [plain, first, second] = ['', 'adapter-1', 'adapter-2'].map((root) => chainBlockHashes(tokens, 2, root));
+    expect(new Set([...(plain ?? []), ...(first ?? []), ...(second ?? [])]).size).toBe(6);
+  });
+
   it('reads a view at its own offset', () => {
     const backing = Uint32Array.of(99, 1, 2, 3, 4);
     expect(chainBlockHashes(backing.subarray(1), 2)).toEqual(chainBlockHashes(Uint32Array.of(1, 2, 3, 4), 2));

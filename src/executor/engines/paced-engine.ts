@@ -83,10 +83,12 @@ export class PacedEngine implements ModelEngine {
     event: ReadyEvent,
   ): Promise<ReadonlyMap<LlmRequest, number>> {
     const { clock, curve } = this.#o;
-    const beganAtMs = clock.now();
+    let beganAtMs: number;
     let modelledMs = curve.decodeMs(batch.generation.map((work) => work.chunkStart));
     for (const { chunkStart, chunkEnd } of batch.context) modelledMs += curve.chunkMs(chunkStart, chunkEnd);
     try {
+      await pagesReady(batch);
+      beganAtMs = clock.now();
       await this.#write(jobs);
     } catch (error) {
       event.fail(error instanceof Error ? error.message : String(error));
@@ -165,6 +167,15 @@ export class PacedEngine implements ModelEngine {
     this.#stats.overruns += 1;
     this.#stats.overrunMs -= leftMs;
   }
+}
+
+/** Settles when no page of the batch is moved any more; rejects with the first failure. */
+async function pagesReady(batch: ScheduledBatch): Promise<void> {
+  const outcomes = await Promise.allSettled(
+    [...batch.context, ...batch.generation].map((work) => work.pagesReady?.done),
+  );
+  const failed = outcomes.find((outcome) => outcome.status === 'rejected');
+  if (failed !== undefined) throw failed.reason;
 }
 
 /** The output function of splitmix64 (Steele, Lea, Flood 2014). */
