@@ -71,17 +71,12 @@ export class GroupPages {
     return this.host === null || this.host.find(hash) === null ? 'absent' : 'offloaded';
   }
 
-  /** A slot to write, once `usableAfter` is over. */
-  allocate(): number {
-    const slot = this.slots.allocate();
-    this.#contentAfter[slot] = 0;
-    return slot;
-  }
-
+  /** Batch after which a slot that was just allocated may be written; 0 = now. */
   usableAfter(slot: number): number {
     return this.#usableAfter[slot] as number;
   }
 
+  /** Batch after which a published slot holds its content; 0 = now. */
   contentAfter(slot: number): number {
     return this.#contentAfter[slot] as number;
   }

@@ -251,7 +251,7 @@ export abstract class PagedCacheManager implements KvCacheManager {
     dropFront(pages, table, begin);
     while (table.end < end) {
       const ordinal = table.end;
-      const slot = pages.allocate();
+      const slot = pages.slots.allocate();
       table.push(slot);
       resident.readyAfter = Math.max(resident.readyAfter, pages.usableAfter(slot));
       if (pin === undefined || ordinal < (pin.firstBlocks[index] as number)) continue;

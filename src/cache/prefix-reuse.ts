@@ -120,7 +120,7 @@ export class PrefixReuse {
     table.advanceTo(begin);
     for (const source of run) table.push(this.#ownSlot(pages, source));
     if (part === null || partSource === null) return table;
-    const slot = pages.allocate();
+    const slot = pages.slots.allocate();
     if ('slot' in partSource) {
       pages.copy(partSource.slot, slot, part.tokenCount);
       pages.slots.release(partSource.slot);
@@ -135,7 +135,7 @@ export class PrefixReuse {
   /** The held content's slot on the device, fetched where it is not there. */
   #ownSlot(pages: GroupPages, source: Source): number {
     if ('slot' in source) return source.slot;
-    const slot = pages.allocate();
+    const slot = pages.slots.allocate();
     pages.onboard(source.hostSlot, slot, this.#tokensPerBlock);
     pages.publish(slot, source.hash);
     pages.host?.unhold(source.hostSlot);

@@ -289,6 +289,29 @@ export function describePageMoves(name: string, create: CreateManager): void {
         expect(cache.locatePrefix(prompt(5)).places).toEqual([['offloaded']]);
       });
 
+      it('and blocks from the host leave it free to give them up afterwards', async () => {
+        const { cache, memory } = movingManager(create, [group(2, { hostSlotCount: 1 })], { partialReuse: true });
+        memory.immediate = true;
+        for (const [request, tail] of [[], [9]].entries()) {
+          serve(cache, 10 * request + 1, prompt(4));
+          serve(cache, 10 * request + 2, prompt(8, 1000));
+          expect(cache.locatePrefix(prompt(5)).places).toEqual([['offloaded']]);
+          // Once the whole block, once a part of it.
+          serve(cache, 10 * request + 3, prompt(tail.length === 0 ? 5 : 4, 0, tail));
+          serve(cache, 10 * request + 4, prompt(8, 2000 + request));
+          serve(cache, 10 * request + 5, prompt(8, 3000 + request));
+          expect(cache.locatePrefix(prompt(9, 2000 + request)).places).toEqual([['offloaded', 'absent']]);
+        }
+      });
+
+      it('are compared with what was published, whatever became of the prompt', () => {
+        const { cache } = partial();
+        const content = prompt(4);
+        serve(cache, 1, content);
+        content.tokens?.fill(7);
+        expect(cache.locatePrefix(prompt(8, 0, [9, 9, 9, 9, 9])).prepopulatedLen).toBe(3);
+      });
+
       it('are not taken across different roots, nor without tokens, nor for a prompt that is received', () => {
         const { cache } = partial();
         serve(cache, 1, prompt(4));

@@ -247,6 +247,18 @@ describe('pins', () => {
     expect(cache.ensureCapacity(3, 20)).toBe(true);
   });
 
+  it('hold a hit that left the window, which is then no room for new blocks', () => {
+    const cache = manager(group(16), group(4, 16));
+    cache.addRequest(1, prompt(16));
+    compute(cache, 1, 16);
+    cache.freeRequest(1);
+    expect(cache.addRequest(2, prompt(64))).toEqual({ prepopulatedLen: 16 });
+    cache.pin(2);
+    expect(cache.ensureCapacity(2, 64, 64)).toBe(false);
+    cache.unpin(2);
+    expect(cache.ensureCapacity(2, 64, 64)).toBe(true);
+  });
+
   it('keep content matchable', () => {
     const cache = manager(group(8));
     cache.addRequest(1, prompt(16));
