@@ -63,8 +63,8 @@ export function describePageMoves(name: string, create: CreateManager): void {
         // Somebody else who wants the same waits for the same move.
         cache.addRequest(4, prompt(17));
         expect(slotsOf(cache, 4, 0, 4)).toEqual(slots);
-        const done = [cache.pagesReady(3), cache.pagesReady(4)].map((ready) => ready?.done);
-        expect(done).not.toContain(undefined);
+        const done = [cache.pagesReady(3), cache.pagesReady(4)].flatMap((ready) => ready?.done ?? []);
+        expect(done.length).toBe(2);
         await memory.runAll();
         await Promise.all(done);
         expect([cache.pagesReady(3), cache.pagesReady(4)]).toEqual([null, null]);
@@ -179,6 +179,28 @@ export function describePageMoves(name: string, create: CreateManager): void {
         expect(cache.locatePrefix(prompt(16)).places[0]).not.toContain('device');
         const { free = 0, reusable = 0, pinned } = cache.stats()[0] ?? {};
         expect({ idle: free + reusable, pinned }).toEqual({ idle: 4, pinned: 0 });
+      });
+
+      it('a later batch is not over before an earlier one, whatever the mover says first', async () => {
+        const settle: (() => void)[] = [];
+        const mover: PageMover = {
+          move: () => {
+            const done = new Promise<void>((resolve) => {
+              settle.push(resolve);
+            });
+            return { event: null, done };
+          },
+        };
+        const cache = create({ tokensPerBlock: TPB, layerGroups: GROUPS, mover });
+        serve(cache, 1, prompt(16));
+        serve(cache, 2, prompt(16, 1000));
+        cache.addRequest(3, prompt(16));
+        settle[1]?.();
+        await settledPromises();
+        expect(cache.pagesReady(3)).not.toBeNull();
+        settle[0]?.();
+        await settledPromises();
+        expect(cache.pagesReady(3)).toBeNull();
       });
 
       it('take with them what was handed over before the failure was known', async () => {

@@ -87,7 +87,7 @@ export class PacedEngine implements ModelEngine {
     let modelledMs = curve.decodeMs(batch.generation.map((work) => work.chunkStart));
     for (const { chunkStart, chunkEnd } of batch.context) modelledMs += curve.chunkMs(chunkStart, chunkEnd);
     try {
-      await pagesReady(batch);
+      await movesOver(batch);
       beganAtMs = clock.now();
       await this.#write(jobs);
     } catch (error) {
@@ -170,10 +170,9 @@ export class PacedEngine implements ModelEngine {
 }
 
 /** Settles when no page of the batch is moved any more; rejects with the first failure. */
-async function pagesReady(batch: ScheduledBatch): Promise<void> {
-  const outcomes = await Promise.allSettled(
-    [...batch.context, ...batch.generation].map((work) => work.pagesReady?.done),
-  );
+async function movesOver(batch: ScheduledBatch): Promise<void> {
+  const moves = [...batch.context, ...batch.generation].flatMap(({ pagesReady }) => pagesReady?.done ?? []);
+  const outcomes = await Promise.allSettled(moves);
   const failed = outcomes.find((outcome) => outcome.status === 'rejected');
   if (failed !== undefined) throw failed.reason;
 }
