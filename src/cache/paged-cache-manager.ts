@@ -1,6 +1,7 @@
 import { ArgumentError, type KvTransceiverError, RequestTooLargeError, StateError } from '../errors.js';
 import type { BlockRun } from '../geometry/block-run.js';
 import { assertCount, assertInterval, blocksCovering, blocksFilledBy } from '../geometry/bounds.js';
+import { staleBlockEnd } from '../geometry/stale-block-end.js';
 import type { BlockTable } from './block-table.js';
 import { GroupPages } from './group-pages.js';
 import type {
@@ -113,6 +114,9 @@ export abstract class PagedCacheManager implements KvCacheManager {
       );
     });
     if (!fits) return false;
+    if (firstToken !== undefined && firstToken > resident.computedEnd) {
+      resident.received = { begin: resident.computedEnd, end: firstToken };
+    }
     this.#groups.forEach((pages, index) => {
       this.#grow(request, resident, pages, index, growths[index] as Growth);
     });
@@ -268,7 +272,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
     this.#groups.forEach((pages, index) => {
       for (let ordinal = publishedEnd; ordinal < end; ordinal++) {
         const slot = (tables[index] as BlockTable).slotAt(ordinal);
-        if (slot !== null) this.#reuse.publish(pages, prompt, ordinal, slot);
+        if (slot !== null && !isUnfilledSink(pages, ordinal, resident))
+          this.#reuse.publish(pages, prompt, ordinal, slot);
       }
     });
     resident.publishedEnd = Math.max(publishedEnd, end);
@@ -320,6 +325,14 @@ export abstract class PagedCacheManager implements KvCacheManager {
     if (resident === undefined) throw new ArgumentError(`request ${request} is not in the cache`);
     return resident;
   }
+}
+
+/** A sink block that no transfer fills, because it lies below the final window; it exists and holds nothing. */
+function isUnfilledSink({ sinkBlocks, group }: GroupPages, ordinal: number, { received }: Resident): boolean {
+  if (ordinal >= sinkBlocks || received === null) return false;
+  const { windowSize, tokensPerBlock } = group;
+  const isReceived = (ordinal + 1) * tokensPerBlock > received.begin;
+  return isReceived && ordinal < staleBlockEnd(received.end, windowSize, tokensPerBlock);
 }
 
 /** Releases the blocks behind the sinks and below `begin`. A pin keeps its own hold on them. */

@@ -18,6 +18,8 @@ export class Resident {
   endBlock: number;
   /** Batch of moves after which all its pages may be read and written; 0 = now. */
   readyAfter: number;
+  /** Tokens `[begin, end)` are computed elsewhere and arrive as a transfer sends them: without what lies below the window at `end`. */
+  received: { readonly begin: number; readonly end: number } | null = null;
   /** Why its pages will never hold what they should. */
   failure: KvTransceiverError | null = null;
 

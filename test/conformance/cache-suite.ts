@@ -110,6 +110,14 @@ export function describeCacheManager(name: string, create: CreateManager): void 
         expect(cache.getBlockIdsRange(1, 0, 1, 3).slots).toEqual(run.slots.slice(1, 3));
       });
 
+      it('that no transfer fills are not taken for content', () => {
+        const { cache } = withGap();
+        cache.markComputed(1, 64);
+        cache.freeRequest(1);
+        const [places = []] = cache.locatePrefix(prompt(64)).places;
+        expect(places).toEqual([...new Array(12).fill('absent'), ...new Array(4).fill('device')]);
+      });
+
       it('are part of what a hit needs', () => {
         const cache = plainManager(create, group(9, { windowSize: 8, sinkTokens: 4 }), group(20));
         serve(cache, 1, prompt(32));

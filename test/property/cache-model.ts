@@ -35,6 +35,8 @@ export interface ModelRequest {
   /** Newest batch of moves that its content came by; -1 = none. */
   readonly broughtBy: number;
   failed: boolean;
+  /** Per group: sink blocks that no transfer fills. */
+  readonly unfilled: readonly Set<number>[];
   computed: number;
   /** Blocks that were asked for, and all blocks. */
   end: number;
@@ -157,6 +159,7 @@ export class CacheModel {
       blocks,
       broughtBy,
       failed: false,
+      unfilled: blocks.map(() => new Set()),
     };
     blocks.forEach((slots, index) => {
       for (const [ordinal, slot] of slots) {
@@ -246,6 +249,10 @@ export class CacheModel {
     request.blocks.forEach((own, index) => {
       if (this.#o.groups[index]?.isState) return;
       for (const [ordinal, slot] of own) {
+        // A transfer sends the final window and nothing below.
+        const isSent = !request.receives || this.#isInWindow(index, ordinal, request.promptLen);
+        if (from < request.promptLen && (ordinal + 1) * TPB > from && !isSent) request.unfilled[index]?.add(ordinal);
+        if (request.unfilled[index]?.has(ordinal)) continue;
         const begin = Math.max(from, ordinal * TPB);
         const end = Math.min(endToken, (ordinal + 1) * TPB);
         const contents = Array.from({ length: Math.max(0, end - begin) }, (_, offset) =>
@@ -263,6 +270,7 @@ export class CacheModel {
       for (const [ordinal, slot] of own) {
         const isNew = (ordinal + 1) * TPB > from && (ordinal + 1) * TPB <= Math.min(endToken, request.promptLen);
         const content = contentOf(request.tokens, (ordinal + 1) * TPB);
+        if (request.unfilled[index]?.has(ordinal)) continue;
         if (isNew && canReuse && ![...published.values()].includes(content)) published.set(slot, content);
       }
       if (this.#o.reserving || this.#o.groups[index]?.isState) return;
@@ -377,6 +385,7 @@ export class CacheModel {
   /** Every page that may be read holds what it should, to the position. */
   #checkContent(id: number, request: ModelRequest, index: number): void {
     for (const [ordinal, slot] of request.blocks[index] ?? []) {
+      if (request.unfilled[index]?.has(ordinal)) continue;
       const end = Math.min(request.computed, (ordinal + 1) * TPB);
       for (let position = ordinal * TPB; position < end; position++) {
         const content = this.memory.device[index]?.[slot]?.[position % TPB];

@@ -52,7 +52,7 @@ describe('BlockTable', () => {
           ]);
         }
       }),
-      { numRuns: 300 },
+      { numRuns: 100 },
     );
   });
 });
@@ -114,6 +114,52 @@ describe('HostTier', () => {
     expect(host.forget(0)).toBeNull();
     expect(host.size).toBe(0);
     expect(host.store('b')).toEqual({ slot: 0, dropped: null });
+  });
+});
+
+describe('MoveQueue', () => {
+  const move = (slot: number): PageMove => ({ kind: 'offload', group: 0, slot, hostSlot: 0 });
+
+  it('hands over one batch a call, in order, and nothing when nothing was collected', async () => {
+    const handed: (readonly PageMove[])[] = [];
+    const mover = {
+      move: (moves: readonly PageMove[]) => {
+        handed.push(moves);
+        return null;
+      },
+    };
+    const queue = new MoveQueue(mover, () => {});
+    queue.flush();
+    expect([queue.add(move(1)), queue.add(move(2))]).toEqual([1, 1]);
+    expect(queue.isOver(1)).toBe(false);
+    queue.flush();
+    expect(queue.add(move(3))).toBe(2);
+    queue.flush();
+    expect(handed).toEqual([[move(1), move(2)], [move(3)]]);
+    expect(queue.isOver(2)).toBe(true);
+    await queue.settled();
+  });
+
+  it('a batch that is done at once still comes after one that was not known to be', async () => {
+    let settle = (): void => {};
+    const answers = [
+      {
+        event: null,
+        done: new Promise<void>((resolve) => {
+          settle = resolve;
+        }),
+      },
+      null,
+    ];
+    const queue = new MoveQueue({ move: () => answers.shift() ?? null }, () => {});
+    for (const slot of [1, 2]) {
+      queue.add(move(slot));
+      queue.flush();
+    }
+    expect([queue.isOver(1), queue.isOver(2)]).toEqual([false, false]);
+    settle();
+    await queue.settled();
+    expect([queue.isOver(1), queue.isOver(2)]).toEqual([true, true]);
   });
 });
 
