@@ -186,6 +186,7 @@ describe('admission', () => {
     // 4 + 5 blocks of the windowed group fit; the third request waits and holds nothing.
     expect(log).toEqual(['forward 1[0,8) 2[0,8)']);
     expect(cache.stats().map(({ free }) => free)).toEqual([7, 0]);
+    expect(() => cache.getBlockIdsRange(3, 0, 0, 0)).toThrow(/request 3 is not in the cache/);
     for (let forward = 0; forward < 5; forward++) {
       engine.finish();
       await clock.turn(20);
@@ -196,6 +197,21 @@ describe('admission', () => {
       'finished 2 completed',
       'finished 3 completed',
     ]);
+  });
+
+  it('a receiver needs its final window only, also where prompts are reserved', async () => {
+    const layerGroups = [group(20, null), group(4, 8)];
+    const receiver = setup({ layerGroups }, ReservingCacheManager);
+    receiver.executor.submit(generationRequest(1, 64));
+    await receiver.clock.turn(20);
+    expect(receiver.log).toEqual(['receive 1 0']);
+    // A context server would have to reserve all 16 blocks, and says so at once.
+    const sender = setup({ layerGroups }, ReservingCacheManager);
+    const request = contextRequest(2, 64);
+    sender.executor.submit(request);
+    await sender.clock.turn(20);
+    expect(sender.log.at(-1)).toBe('finished 2 failed');
+    expect(request.error?.message).toMatch(/16 slots of layer group 1, which has 4/);
   });
 
   it('counts the speculative blocks', async () => {
