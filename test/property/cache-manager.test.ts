@@ -137,6 +137,6 @@ describe.each([
     );
     // The histories reach what they are there to test. (Failures in the right moment are rare; the conformance suite has them all.)
     const { failed: _, ...reached } = seen;
-    for (const [name, count] of Object.entries(reached)) expect(count, name).toBeGreaterThan(10);
+    for (const [name, count] of Object.entries(reached)) expect(count, name).toBeGreaterThan(3);
   });
 });
