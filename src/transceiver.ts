@@ -286,10 +286,22 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#receiver.onPeerLost(peer, error);
   }
 
-  #armSweep(): Timer {
-    return this.#parts.clock.setTimer(SWEEP_INTERVAL_MS, () => {
+  /**
+   * After a stop (SIGSTOP, a suspended machine) timers run before the frames that arrived meanwhile are read: a deadline that passed then
+   * is judged one sweep later, or a request would fail whose pages are all here. Once in a row, so that a busy loop still sweeps.
+   */
+  #armSweep(postponed = false): Timer {
+    const { clock } = this.#parts;
+    const dueMs = clock.now() + SWEEP_INTERVAL_MS;
+    return clock.setTimer(SWEEP_INTERVAL_MS, () => {
       if (this.#lifecycle === 'closed') return;
-      this.#sweepTimer = this.#armSweep();
+      const isLate = clock.now() - dueMs >= SWEEP_INTERVAL_MS;
+      const postpone = isLate && !postponed;
+      this.#sweepTimer = this.#armSweep(postpone);
+      if (postpone) {
+        this.#counters.add('sweeps_postponed');
+        return;
+      }
       this.#sender.sweep();
       this.#receiver.sweep();
       const busy = new Set([...this.#sender.busyEndpoints(), ...this.#receiver.busyEndpoints()]);

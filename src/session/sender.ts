@@ -241,6 +241,8 @@ export class Sender {
     this.#reports.sweep();
     for (const session of [...this.#sessions.values()]) {
       if (session.outcome !== null) continue;
+      // What the executor computed since the last event counts from now on.
+      session.clocks.setBusy(session.transferBusy);
       const expired = session.clocks.expired();
       if (expired === null) continue;
       const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
@@ -401,7 +403,7 @@ export class Sender {
       session.decide('completed', null);
       this.#settled(session);
     }
-    session.clocks.setBusy(session.tasks.some((task) => !task.ended));
+    session.clocks.setBusy(session.transferBusy);
     // A submission that failed above ended, and may have closed, the session already.
     if (session.outcome !== null && session.drained && this.#sessions.has(session.rid)) this.#close(session);
   }

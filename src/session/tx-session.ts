@@ -117,6 +117,16 @@ export class TxSession {
     return [...this.receivers.values()].flatMap((receiver) => receiver.allTasks);
   }
 
+  /**
+   * The transfer itself has work that is not done. A slice whose forward still runs is not its work: its pages are known to be computed
+   * when the next slice came, or, for the last one, the first token.
+   */
+  get transferBusy(): boolean {
+    const newest = this.slices.at(-1);
+    const computing = newest !== undefined && newest.after !== null && this.request.outputTokens.length === 0;
+    return this.tasks.some((task) => !task.ended && !(computing && task.slice === newest));
+  }
+
   get drained(): boolean {
     return [...this.receivers.values()].every((receiver) => receiver.drained);
   }

@@ -5,6 +5,8 @@ import { MUTANTS, type Mutant } from './mutants/index.js';
 import { describeFault, describeRequest, type Plan } from './plan.js';
 import { randomPlan } from './random-plan.js';
 import { type RunReport, runPlan } from './run-plan.js';
+import { SCENARIO_GROUPS } from './scenarios/index.js';
+import { runScenario } from './scenarios/run-scenario.js';
 import { shrink } from './shrink.js';
 
 const USAGE = `npm run sim -- [options]
@@ -14,6 +16,7 @@ const USAGE = `npm run sim -- [options]
   --from N        first seed of --runs (default 1)
   --keep-going    with --runs: go on after a failure and count failures by rule
   --mutants       prove that every seeded mutant is caught (--runs N: within N lives each, default 20000; --only NAME)
+  --scenarios     live every scenario first
   --json          with --runs: the result as JSON
 `;
 
@@ -33,6 +36,7 @@ export async function main(args: readonly string[]): Promise<number> {
       from: { type: 'string', default: '1' },
       'keep-going': { type: 'boolean', default: false },
       json: { type: 'boolean', default: false },
+      scenarios: { type: 'boolean', default: false },
       help: { type: 'boolean', default: false },
     },
   });
@@ -44,6 +48,15 @@ export async function main(args: readonly string[]): Promise<number> {
   const lives = count('--runs', values.runs);
   const from = count('--from', values.from);
   if (values['keep-going']) return survey(from, lives);
+  let scenarioLives = 0;
+  if (values.scenarios) {
+    const outcome = await liveScenarios();
+    scenarioLives = outcome.lives;
+    if (outcome.broken !== null && values.json) {
+      process.stdout.write(`${JSON.stringify({ lives: scenarioLives, violation: { rule: outcome.broken } })}\n`);
+      return 1;
+    }
+  }
   const before = process.cpuUsage();
   const result = await inMacrotask(() => hunt(from, lives));
   const { user, system } = process.cpuUsage(before);
@@ -51,10 +64,25 @@ export async function main(args: readonly string[]): Promise<number> {
   if (values.json) {
     const { lives: lived, seeds, failure } = result;
     process.stdout.write(
-      `${JSON.stringify({ lives: lived, seeds, seconds, seed: failure?.seed ?? null, violation: failure?.violations[0] ?? null })}\n`,
+      `${JSON.stringify({ lives: lived + scenarioLives, seeds, seconds, seed: failure?.seed ?? null, violation: failure?.violations[0] ?? null })}\n`,
     );
   } else tell(result, from, seconds);
   return result.failure === null ? 0 : 1;
+}
+
+/** Every scenario; stops at the first that does not end as it should. */
+async function liveScenarios(): Promise<{ readonly lives: number; readonly broken: string | null }> {
+  let lives = 0;
+  for (const { scenarios } of SCENARIO_GROUPS)
+    for (const scenario of scenarios) {
+      const { report, problems } = await inMacrotask(() => runScenario(scenario));
+      lives += report.lives;
+      const [first] = problems;
+      if (first === undefined) continue;
+      process.stdout.write(`scenario "${scenario.name}": ${first}\n`);
+      return { lives, broken: `scenario: ${scenario.name}` };
+    }
+  return { lives, broken: null };
 }
 
 function count(option: string, text: string): number {

@@ -29,7 +29,7 @@ export async function runMutants({ lives, only }) {
 async function hunt(mutant, lives, snapshot) {
   const build = compileSimulator(mutant, snapshot);
   try {
-    const script = `import(${JSON.stringify(pathToFileURL(build.cli).href)}).then(({ main }) => main(['--runs', '${lives}', '--json'])).then((status) => { process.exitCode = status; });`;
+    const script = `import(${JSON.stringify(pathToFileURL(build.cli).href)}).then(({ main }) => main(['--scenarios', '--runs', '${lives}', '--json'])).then((status) => { process.exitCode = status; });`;
     const { status, output, timedOut } = await child(script);
     if (timedOut) return { rule: 'the run does not end', lives: '-' };
     const line = output.trim().split('\n').at(-1) ?? '';

@@ -28,6 +28,8 @@ export interface Shape {
   readonly maxTokensInBuffer: number | null;
   readonly msPerToken: number;
   readonly limits: Limits;
+  /** Default: both sides store the same type. */
+  readonly generationDtype?: string;
 }
 
 /**

@@ -1,7 +1,9 @@
+import { requestKey } from '../../src/executor/request.js';
 import { Cluster } from './cluster/cluster.js';
+import type { Ending } from './cluster/life.js';
 import type { Violation } from './core/journal.js';
 import { NEVER_MS } from './parts/sim-agent.js';
-import { describeFault, describeRequest, type Fault, type Plan, type RequestItem } from './plan.js';
+import { describeFault, describeRequest, type Fault, type HostRef, type Plan, type RequestItem } from './plan.js';
 
 export interface RunReport {
   readonly seed: number;
@@ -16,6 +18,8 @@ export interface RunReport {
   /** Filled when the run was told to tell. */
   readonly story: readonly string[];
   readonly counters: Readonly<Record<string, number>>;
+  /** What each side of each request of the plan was told. */
+  readonly endings: ReadonlyMap<number, readonly Ending[]>;
 }
 
 export interface RunOptions {
@@ -94,10 +98,10 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
     return finish();
   }
   checkBounds(cluster);
-  checkQuiet(cluster, plan);
+  checkQuiet(cluster, plan, options.prepare === undefined);
   options.check?.(cluster);
   if (failed()) return finish();
-  checkHealth(cluster, plan, until);
+  if (plan.shape.generationDtype === undefined) checkHealth(cluster, plan, until);
   // An attempt that failed there may have left pages to retain for a while.
   until(() => living().every((host) => host.server.leftovers() === null), quietLimitMs, 200);
   if (failed()) return finish();
@@ -114,7 +118,10 @@ function schedule(cluster: Cluster, plan: Plan, fault: Fault): void {
       );
       return;
     case 'crash':
-      scheduler.at(fault.atMs, null, () => cluster.at(fault.host).crash(fault.noticed));
+      scheduler.at(fault.atMs, null, () => {
+        cluster.at(fault.host).crash(fault.noticed);
+        if (fault.noticed) expectLossKnown(cluster, fault.host);
+      });
       if (fault.restartAfterMs !== null)
         scheduler.at(fault.atMs + fault.restartAfterMs, null, () => cluster.at(fault.host).restart());
       return;
@@ -147,6 +154,30 @@ function schedule(cluster: Cluster, plan: Plan, fault: Fault): void {
     }
     default:
     // Frames, transfers and forwards: the injector answers when they happen.
+  }
+}
+
+/** How soon a side must have ended what it had with a process whose end its sockets noticed. */
+const LOSS_KNOWN_MS = 1500;
+
+function expectLossKnown(cluster: Cluster, gone: HostRef): void {
+  for (const life of cluster.lives) {
+    const { item, rid } = life;
+    const side = gone.side === 'context' ? 'generation' : 'context';
+    if (item[gone.side] !== gone.index || rid === null || !cluster.book.asked.has(rid)) continue;
+    const { server, alive } = cluster.at({ side, index: item[side] });
+    const waits = (): boolean => server.watched.unsettled.some((request) => requestKey(request) === rid);
+    // A restarted server that was never greeted has no connection whose end it could notice.
+    const knows = server.transceiver.stats().peers.some((name) => name.startsWith(`${gone.side}${gone.index} `));
+    if (!alive || !knows || server.process.state !== 'running' || !waits()) continue;
+    const lostMs = server.process.lostMs;
+    cluster.scheduler.at(LOSS_KNOWN_MS, null, () => {
+      if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !waits()) return;
+      cluster.journal.violation(
+        'I2 loss',
+        `${server.name} still waits for request ${item.number} of a process that is gone`,
+      );
+    });
   }
 }
 
@@ -188,11 +219,12 @@ const DISTURBING: ReadonlySet<Fault['kind']> = new Set([
   'jump',
 ]);
 
-function checkQuiet(cluster: Cluster, plan: Plan): void {
+function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
   const { journal } = cluster;
   const calm = !plan.faults.some((fault) => DISTURBING.has(fault.kind));
   if (calm) cluster.book.checkPropagation();
-  if (plan.faults.every(({ kind }) => kind === 'cancel' || kind === 'duplicate')) checkUnfounded(cluster);
+  const alike = plan.shape.generationDtype === undefined;
+  if (asPlanned && alike && isGentle(plan)) checkUnfounded(cluster);
   const endless = plan.faults.some((fault) => fault.kind === 'transfers' && fault.fate === 'never');
   for (const { server, alive } of cluster.hosts) {
     if (!alive) continue;
@@ -203,6 +235,9 @@ function checkQuiet(cluster: Cluster, plan: Plan): void {
         'I1 unproven',
         `${server.name}: ${unproven} releases without proof while every writer could give it`,
       );
+    const unheard = server.transceiver.stats().counters['reports_unacknowledged'] ?? 0;
+    if (calm && unheard > 0)
+      journal.violation('I2 unheard', `${server.name}: ${unheard} reports were never acknowledged`);
     const told = server.warnings.filter((warning) => warning.includes('without proof')).length;
     if (unproven !== told)
       journal.violation('I9 silent', `${server.name}: ${unproven} unproven releases, ${told} told`);
@@ -211,22 +246,40 @@ function checkQuiet(cluster: Cluster, plan: Plan): void {
   }
 }
 
+/** Frames of a type that may be lost without an effect on any outcome: repeats come well before every clock. */
+const LOSSES_REPAIRED = 2;
+
+/** Nothing happens that the protocol does not have to make good. */
+function isGentle(plan: Plan): boolean {
+  const losses = new Map<string, number>();
+  for (const fault of plan.faults) {
+    if (fault.kind === 'cancel' || fault.kind === 'duplicate') continue;
+    if (fault.kind !== 'frame' || fault.type === 'PING' || fault.type === 'PONG') return false;
+    if (fault.delayMs > 0) return false;
+    if (fault.copies === 0) losses.set(fault.type, (losses.get(fault.type) ?? 0) + fault.count);
+  }
+  return [...losses.values()].every((count) => count <= LOSSES_REPAIRED);
+}
+
 /** What may end a request that nothing happened to: others that took what it needed. */
 const STARVED: ReadonlySet<string> = new Set(['ERR_KVT_RESOURCE', 'ERR_KVT_REQUEST_TOO_LARGE']);
 
-/** The same, as the other side tells it; a prompt that waits for blocks in its middle makes no progress. */
-const STARVED_TEXTS: readonly string[] = ['transferQueueTimeoutMs', 'noProgressTimeoutMs', 'no blocks for its prompt'];
+/** The same, as the other side tells it. */
+const STARVED_TEXTS: readonly string[] = ['transferQueueTimeoutMs', 'no blocks for its prompt'];
 
 /** Nothing went wrong, so nothing may fail. */
 function checkUnfounded(cluster: Cluster): void {
-  for (const { item, endings, cancelled } of cluster.lives) {
+  for (const life of cluster.lives) {
+    const { item, endings, cancelled } = life;
     if (cancelled || item.entrance === 'context-only' || item.entrance === 'generation-only') continue;
     const failures = endings.filter(({ outcome }) => outcome !== 'completed');
     const starved = failures.some(
       ({ code, message }) => STARVED.has(code ?? '') || STARVED_TEXTS.some((text) => message?.includes(text) === true),
     );
+    // A prompt that waits for blocks in its middle makes no progress.
+    const stalled = failures.some(({ message }) => message?.includes('noProgressTimeoutMs') === true);
     const [first] = failures;
-    if (first === undefined || starved) continue;
+    if (first === undefined || starved || (stalled && !cluster.book.promptIsOut(life.rid))) continue;
     cluster.journal.violation(
       'I2 unfounded',
       `request ${item.number}, ${first.who}: ${first.outcome} (${first.message})`,
@@ -298,5 +351,6 @@ function report(cluster: Cluster, plan: Plan, events: number): RunReport {
     virtualMs: scheduler.now,
     story: journal.lines,
     counters,
+    endings: new Map(lives.map((life) => [life.item.number, life.endings])),
   };
 }

@@ -43,8 +43,10 @@ export class Cluster {
     this.#coordinatorProcess = new SimProcess('coordinator', this.scheduler, 500);
     const injector = new FaultInjector(seed, plan.faults, { endpointOf });
     this.network.setRule((frame) => {
-      if (frame.type === 'REQUEST_DATA') this.book.asked.add(ridOf(frame.bytes));
-      return this.#faulty ? injector.frame(frame) : null;
+      const fate = this.#faulty ? injector.frame(frame) : null;
+      // A question that is lost or late is not one that the other side knows of.
+      if (frame.type === 'REQUEST_DATA' && fate === null) this.book.asked.add(ridOf(frame.bytes));
+      return fate;
     });
     this.fabric.setFaults({
       fateOf: (agent, random) =>

@@ -17,6 +17,7 @@ export interface Ending {
   readonly outcome: string;
   readonly code: string | null;
   readonly message: string | null;
+  readonly atMs: number;
 }
 
 export interface LifeOptions {
@@ -56,6 +57,12 @@ export class Life {
     else if (item.entrance === 'generation-only') this.#half('generation', this.#params('generation_only'));
     else if (item.entrance === 'bare') this.#bareHalves();
     else this.#bothHalves();
+  }
+
+  /** What both sides call it; null before a coordinator numbered it. */
+  get rid(): bigint | null {
+    if (this.item.entrance === 'coordinated') return this.#call?.id ?? null;
+    return DIRECT_ID_BASE + BigInt(this.item.number);
   }
 
   /** What somebody was told, in short. */
@@ -176,7 +183,7 @@ export class Life {
 
   #ended(who: string, outcome: string, tokens: readonly number[], message: string | null, code: string | null): void {
     const { item } = this;
-    this.endings.push({ who, outcome, code, message });
+    this.endings.push({ who, outcome, code, message, atMs: this.#o.scheduler.now });
     this.#o.journal.note(
       32,
       item.number,

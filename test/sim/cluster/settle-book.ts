@@ -8,6 +8,7 @@ interface Half {
   readonly settled: Settled;
   readonly startedAtMs: number;
   readonly atMs: number;
+  readonly lastSliceSent: boolean;
 }
 
 /** How late one side may learn what the other knows while nothing is broken. */
@@ -24,11 +25,11 @@ export class SettleBook {
     this.#journal = journal;
   }
 
-  note({ server, settled, startedAtMs }: SettleNote, atMs: number): void {
+  note({ server, settled, startedAtMs, lastSliceSent }: SettleNote, atMs: number): void {
     const rid = requestKey(settled.request);
     const entry = this.#halves.get(rid) ?? {};
     // The first of each side: a restarted process may see the request again.
-    entry[settled.side] ??= { server, settled, startedAtMs, atMs };
+    entry[settled.side] ??= { server, settled, startedAtMs, atMs, lastSliceSent };
     this.#halves.set(rid, entry);
     const { context, generation } = entry;
     if (context === undefined || generation?.settled.outcome !== 'completed') return;
@@ -37,6 +38,11 @@ export class SettleBook {
         'I4 false done',
         `${rid.toString(16)}: complete at ${generation.server}, ${context.settled.outcome} at ${context.server}`,
       );
+  }
+
+  /** The context side had handed over the whole prompt when it ended. */
+  promptIsOut(rid: bigint | null): boolean {
+    return rid !== null && this.#halves.get(rid)?.context?.lastSliceSent === true;
   }
 
   /** Only for runs whose network and processes had no fault. */

@@ -73,6 +73,7 @@ export class SimServer {
       cache: this.cache,
       groups,
       auxSlots: shape.auxSlots,
+      dtype: (ref.side === 'generation' ? shape.generationDtype : undefined) ?? 'bfloat16',
       now: () => this.process.now(),
       violation,
     });

@@ -145,11 +145,17 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'clocks are swept only when a frame arrives',
     file: TRANSCEIVER,
-    find: 'this.#sweepTimer = this.#armSweep();\n      this.#sender.sweep();',
-    replace: 'this.#sender.sweep();',
+    find: 'this.#sweepTimer = this.#armSweep(postpone);',
+    replace: 'void postpone;',
   },
   {
-    name: 'outcomes wake nobody',
+    name: 'deadlines are judged before what arrived is read',
+    file: TRANSCEIVER,
+    find: 'const postpone = isLate && !postponed;',
+    replace: 'const postpone = isLate && !postponed && dueMs < 0;',
+  },
+  {
+    name: 'outcomes are told twice',
     file: TRANSCEIVER,
     find: 'this.#settled.push(settled);\n      this.#signalActivity();',
     replace: 'this.#settled.push(settled, settled);\n      this.#signalActivity();',

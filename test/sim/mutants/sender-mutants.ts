@@ -168,9 +168,14 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the sender never looks at its clocks',
     file: FILE,
-    find: 'const expired = session.clocks.expired();\n      if (expired === null) continue;',
-    replace:
-      'const expired = session.clocks.expired();\n      if (expired === null || session.outcome === null) continue;',
+    find: 'if (expired === null) continue;',
+    replace: 'if (expired === null || session.outcome === null) continue;',
+  },
+  {
+    name: 'the transfer clock counts a prefill that still runs',
+    file: SESSION,
+    find: 'return this.tasks.some((task) => !task.ended && !(computing && task.slice === newest));',
+    replace: 'return this.tasks.some((task) => !task.ended && (computing || !computing));',
   },
   {
     name: 'a failed post is not an outcome',

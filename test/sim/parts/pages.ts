@@ -31,6 +31,7 @@ export interface PagesOptions {
   readonly cache: WatchedCache;
   readonly groups: readonly LayerGroup[];
   readonly auxSlots: number;
+  readonly dtype: string;
   readonly now: () => number;
   readonly violation: (rule: string, text: string) => void;
 }
@@ -49,7 +50,7 @@ export class Pages implements MemoryGuard {
       groups,
       kvHeads: 1,
       headDim: HEAD_DIM,
-      dtype: 'bfloat16',
+      dtype: options.dtype,
       poolLayout: 'per-block',
       blockLayout: 'HND',
     });

@@ -124,6 +124,11 @@ export class SimAgent implements TransferAgent {
     this.#random = random;
   }
 
+  /** Peers whose memory is mapped here. */
+  get peerCount(): number {
+    return this.#peers.size;
+  }
+
   /** Submissions that may still touch memory. */
   get liveCount(): number {
     return this.#live.size;

@@ -22,6 +22,8 @@ export interface SettleNote {
   readonly server: string;
   readonly settled: Settled;
   readonly startedAtMs: number;
+  /** Context: the whole prompt had been handed over. */
+  readonly lastSliceSent: boolean;
 }
 
 export interface Bounds {
@@ -193,7 +195,12 @@ export class WatchedTransceiver implements CacheTransceiver {
     }
     this.#say(request, 8, `${outcome}${error === null ? '' : ` (${error.code}: ${error.message})`}`);
     const startedAtMs = (transfer?.startedAtMs ?? 0) - this.#process.offsetMs;
-    this.#onSettled({ server: this.#name, settled, startedAtMs });
+    this.#onSettled({
+      server: this.#name,
+      settled,
+      startedAtMs,
+      lastSliceSent: transfer?.lastSliceSent === true,
+    });
   }
 
   /** The ledger lets go. Without proof it may only after one more transfer timeout. */

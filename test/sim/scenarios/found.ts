@@ -1,0 +1,49 @@
+import { CONTEXT, DONE, delay, GENERATION, lose, plan, request, type ScenarioGroup, transfers } from './scenario.js';
+
+/** What the simulator found in this package, each with the smallest schedule that showed it. */
+export const FOUND: ScenarioGroup = {
+  group: 'found by the simulator',
+  scenarios: [
+    {
+      name: 'a request cancelled while its last write lands does not end as done at the receiver',
+      references: ['simulator, seed 650 of the first generator: a report of DONE followed one of CANCELLED'],
+      plan: plan(
+        [request(0)],
+        [
+          transfers('transfer', { skip: 3, durationMs: 40 }),
+          delay('WRITER_REPORT', 60),
+          { kind: 'cancel', request: 0, by: 'context', afterMs: 30 },
+        ],
+      ),
+      expect: { 0: { context: 'cancelled', generation: 'failed', withinMs: 1000 } },
+    },
+    {
+      name: 'a peer that was lost asks again: its ticket keeps the report it has, drained or not',
+      references: ['simulator: a stranger’s question was answered as drained while its earlier writes went on'],
+      plan: plan(
+        [request(0, { promptLen: 60 })],
+        [
+          lose('ACCEPTED', 3),
+          lose('SLICE_RESULT', 3),
+          transfers('fail-undrained', { durationMs: 235, tailMs: 900 }),
+          { kind: 'break', from: CONTEXT, to: GENERATION, atMs: 200 },
+        ],
+        { msPerToken: 1 },
+      ),
+      expect: { 0: { context: 'failed', generation: 'failed', withinMs: 2500 } },
+    },
+    {
+      name: 'a late copy of a question from before the greeting is not answered with writes',
+      references: ['simulator, seed 7011 of the first generator'],
+      plan: plan(
+        [request(0), request(1, { atMs: 600, promptLen: 60 })],
+        [
+          { kind: 'break', from: CONTEXT, to: GENERATION, atMs: 300 },
+          { kind: 'frame', type: 'REQUEST_DATA', skip: 1, count: 1, copies: 6, delayMs: 0 },
+        ],
+      ),
+      expect: { 0: DONE, 1: DONE },
+    },
+  ],
+  byDesign: [],
+};
