@@ -118,7 +118,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       ...shared,
       self: rankInfo,
       newTicket,
-      peerAt: (endpoint) => this.#peers.at(endpoint),
+      peerAt: (endpoint) => this.#peers.greetedAt(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
@@ -226,7 +226,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const peer = this.#peers.sender(incarnation);
     if (message.type === 'CANCEL') {
       // Answered also for a stranger: a rank that remembers nothing must not leave the asker waiting.
-      if (message.from === 'generation') this.#sender.onCancel(message);
+      if (message.from === 'generation') this.#sender.onCancel(peer, message);
       else this.#receiver.onCancel(message);
       return;
     }

@@ -316,6 +316,8 @@ export class Receiver {
       }
     }
     session.decide('completed', null);
+    // A writer that is done is drained; one that does not say so does not hold the pages for ever.
+    session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;
     this.#settled(session, firstTokens);
   }
 

@@ -72,7 +72,7 @@ export class RxSession {
   readonly clocks: RequestClocks;
   readonly startedAtMs: number;
   firstProgressAtMs: number | null = null;
-  /** When retained pages are released without proof; null while the outcome is open. */
+  /** When pages whose writers are not drained are released without proof; null while the outcome is open. */
   releaseAtMs: number | null = null;
   #state: RxState = 'created';
   #outcome: RxOutcome | null = null;

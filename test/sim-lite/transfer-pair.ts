@@ -43,6 +43,8 @@ export class TransferPair {
   readonly fabric = new SimFabric(this.clock);
   context!: Server;
   generation!: Server;
+  /** Further servers that `run` drives. */
+  readonly others: Server[] = [];
 
   static async create(shapes: { readonly context?: Shape; readonly generation?: Shape } = {}): Promise<TransferPair> {
     const pair = new TransferPair();
@@ -114,15 +116,18 @@ export class TransferPair {
   async run(ms: number, stepMs = 10): Promise<void> {
     for (let passed = 0; passed < ms; passed += stepMs) {
       await this.clock.run(stepMs);
-      this.context.agent.run();
-      this.generation.agent.run();
+      for (const server of this.#servers) server.agent.run();
       await this.clock.turn();
       this.collect();
     }
   }
 
+  get #servers(): readonly Server[] {
+    return [this.context, this.generation, ...this.others];
+  }
+
   collect(): void {
-    for (const server of [this.context, this.generation]) server.settled.push(...server.transceiver.takeSettled());
+    for (const server of this.#servers) server.settled.push(...server.transceiver.takeSettled());
   }
 
   kill(server: Server): void {
