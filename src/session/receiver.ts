@@ -130,12 +130,16 @@ export class Receiver {
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
+    let mayStillWrite = false;
     for (const session of [...this.#byTicket.values()]) {
       const writer = session.writers.find((candidate) => candidate.peer === peer);
       if (writer === undefined) continue;
       if (writer.outcome !== 'DONE') this.#end(session, 'failed', error);
       this.#stopAsking(session, writer);
+      if (!writer.drained) mayStillWrite = true;
     }
+    // It may only have been cut off: greeted again, it hears the cancel and can say that it stopped, before pages go without proof.
+    if (mayStillWrite) this.#o.greet(peer.endpoint);
   }
 
   onAccepted(peer: Peer, ticket: bigint): void {

@@ -119,8 +119,9 @@ function schedule(cluster: Cluster, plan: Plan, fault: Fault): void {
       return;
     case 'crash':
       scheduler.at(fault.atMs, null, () => {
+        const ran = cluster.at(fault.host).server.process.state !== 'dead';
         cluster.at(fault.host).crash(fault.noticed);
-        if (fault.noticed) expectLossKnown(cluster, fault.host);
+        if (ran && fault.noticed) expectLossKnown(cluster, fault.host);
       });
       if (fault.restartAfterMs !== null)
         scheduler.at(fault.atMs + fault.restartAfterMs, null, () => cluster.at(fault.host).restart());
@@ -164,7 +165,8 @@ function expectLossKnown(cluster: Cluster, gone: HostRef): void {
   for (const life of cluster.lives) {
     const { item, rid } = life;
     const side = gone.side === 'context' ? 'generation' : 'context';
-    if (item[gone.side] !== gone.index || rid === null || !cluster.book.asked.has(rid)) continue;
+    const known = side === 'context' ? cluster.book.accepted : cluster.book.asked;
+    if (item[gone.side] !== gone.index || rid === null || !known.has(rid)) continue;
     const { server, alive } = cluster.at({ side, index: item[side] });
     const waits = (): boolean => server.watched.unsettled.some((request) => requestKey(request) === rid);
     // A restarted server that was never greeted has no connection whose end it could notice.

@@ -46,6 +46,7 @@ export class Cluster {
       const fate = this.#faulty ? injector.frame(frame) : null;
       // A question that is lost or late is not one that the other side knows of.
       if (frame.type === 'REQUEST_DATA' && fate === null) this.book.asked.add(ridOf(frame.bytes));
+      if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));
       return fate;
     });
     this.fabric.setFaults({

@@ -20,6 +20,8 @@ export class SettleBook {
   readonly #journal: Journal;
   /** Requests whose pages were asked for: both sides know of each other. */
   readonly asked = new Set<bigint>();
+  /** Requests whose writer took the question. */
+  readonly accepted = new Set<bigint>();
 
   constructor(journal: Journal) {
     this.#journal = journal;

@@ -53,12 +53,6 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
     replace: 'send();',
   },
   {
-    name: 'a stopped repeat goes on',
-    file: REPEATER,
-    find: 'entry.timer.cancel();\n    return this.#running.delete(key);',
-    replace: 'return this.#running.delete(key) || entry === undefined;',
-  },
-  {
     name: 'a new process at an endpoint is taken for the old one',
     file: REGISTRY,
     find: 'if (known?.incarnation === incarnation) {',
@@ -110,12 +104,6 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
     name: 'settle does not unpin',
     file: LEDGER,
     find: 'this.#cache.unpin(request);',
-    replace: '',
-  },
-  {
-    name: 'settle tells nobody that pages are free',
-    file: LEDGER,
-    find: 'this.#onReleased();',
     replace: '',
   },
   {

@@ -41,6 +41,31 @@ export const HANGS: ScenarioGroup = {
       expect: { 0: { ...DONE, withinMs: 2500 } },
     },
     {
+      name: 'a question that is repeated after its answer was lost gets the same answer',
+      references: [thread('NVIDIA/TensorRT-LLM', 17665)],
+      plan: plan([request(0)], [lose('ACCEPTED', 2), lose('SLICE_RESULT', 10), lose('WRITER_REPORT', 1)]),
+      expect: { 0: { ...DONE, withinMs: 500 } },
+    },
+    {
+      name: 'a late acknowledgement of the undrained report does not stop the drained one',
+      references: [thread('NVIDIA/TensorRT-LLM', 13796)],
+      plan: plan(
+        // The second keeps the faults going after the first has ended.
+        [request(0, { promptLen: 60 }), request(1, { atMs: 900 })],
+        [
+          transfers('fail-undrained', { skip: 1, durationMs: 5, tailMs: 300 }),
+          { kind: 'frame', type: 'REPORT_ACK', skip: 0, count: 1, copies: 1, delayMs: 340 },
+          lose('WRITER_REPORT', 1, 2),
+        ],
+      ),
+      expect: { 0: { context: 'failed', generation: 'failed', withinMs: 1000 } },
+      check: (cluster) => {
+        const counters = cluster.generations[0]?.server.transceiver.stats().counters;
+        if ((counters?.['released_unproven'] ?? 0) > 0)
+          cluster.journal.violation('scenario', 'the drained report was lost and not repeated');
+      },
+    },
+    {
       name: 'two requests whose ids agree in the low 12 bits are two requests',
       references: [thread('NVIDIA/TensorRT-LLM', 17665)],
       plan: plan(

@@ -72,6 +72,24 @@ export const LEAKS: ScenarioGroup = {
       expect: { 0: { context: 'failed', generation: 'cancelled', withinMs: 1500 }, 1: DONE },
     },
     {
+      name: 'a cancel to a writer that lost its peer is answered all the same',
+      references: [thread('ai-dynamo/dynamo', 7489)],
+      plan: plan(
+        [request(0, { promptLen: 60 }), request(1, { atMs: 9000 })],
+        [
+          transfers('transfer', { count: 30, durationMs: 20 }),
+          { kind: 'cancel', request: 0, by: 'generation', afterMs: 28 },
+          { kind: 'break', from: { side: 'context', index: 0 }, to: GENERATION, atMs: 37 },
+        ],
+      ),
+      expect: { 0: { context: 'failed', generation: 'cancelled', withinMs: 1500 }, 1: DONE },
+      check: (cluster) => {
+        const counters = cluster.generations[0]?.server.transceiver.stats().counters;
+        if ((counters?.['released_unproven'] ?? 0) > 0)
+          cluster.journal.violation('scenario', 'the writer could have said that it stopped');
+      },
+    },
+    {
       name: 'a completion that comes after the request expired is counted and dropped',
       references: [thread('vllm-project/vllm', 25562), thread('vllm-project/vllm', 25067), thread('llm-d/llm-d', 187)],
       plan: plan(

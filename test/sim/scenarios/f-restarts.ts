@@ -113,7 +113,7 @@ export const RESTARTS: ScenarioGroup = {
       plan: plan(
         [
           request(0, { atMs: 5 }),
-          request(1, { atMs: 450, promptLen: 29 }),
+          request(1, { atMs: 450, promptLen: 29, entrance: 'generation-only' }),
           request(2, { atMs: 700, style: 'context_first', entrance: 'context-only', promptLen: 60 }),
           request(3, { atMs: 3600, promptLen: 12 }),
         ],
