@@ -108,7 +108,6 @@ export class KvCacheTransceiver implements CacheTransceiver {
       this.#signalActivity();
     };
     const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
-    const { pageTable } = rankInfo;
     this.#sender = new Sender({
       ...shared,
       agent,
@@ -117,9 +116,9 @@ export class KvCacheTransceiver implements CacheTransceiver {
     });
     this.#receiver = new Receiver({
       ...shared,
-      pageTable,
+      self: rankInfo,
       newTicket,
-      peerAt: (endpoint) => this.#peers.at(endpoint),
+      peerAt: (endpoint) => this.#peers.greetedAt(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
@@ -227,7 +226,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const peer = this.#peers.sender(incarnation);
     if (message.type === 'CANCEL') {
       // Answered also for a stranger: a rank that remembers nothing must not leave the asker waiting.
-      if (message.from === 'generation') this.#sender.onCancel(message);
+      if (message.from === 'generation') this.#sender.onCancel(peer, message);
       else this.#receiver.onCancel(message);
       return;
     }

@@ -52,9 +52,10 @@ export class EarlyRequests {
     return entries;
   }
 
-  cancel(rid: bigint, ticket: bigint, message: string): void {
-    this.#cancels.set(rid, message);
-    this.#dropWhere(rid, (entry) => entry.message.ticket === ticket);
+  /** Remembered unless another peer asked for the same request: nobody cancels what is not his. */
+  cancel(rid: bigint, peer: Peer, ticket: bigint, message: string): void {
+    this.#dropWhere(rid, (entry) => entry.peer === peer && entry.message.ticket === ticket);
+    if (!this.#requests.has(rid)) this.#cancels.set(rid, message);
   }
 
   takeCancel(rid: bigint): string | null {

@@ -8,13 +8,14 @@ import {
   TransportError,
   type WireError,
 } from '../errors.js';
-import { explainCompatibility } from '../mapping/compatibility.js';
+import { explainCompatibility, type Finding } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import { WIRE_MAJOR } from '../wire/index.js';
 import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
+import { severalPeersFinding } from './peer-count.js';
 import { linkPeer, type PeerLink } from './peer-link.js';
 import { Repeater } from './repeater.js';
 
@@ -24,15 +25,17 @@ export const PEER_DEAD_AFTER_MS = 3000;
 /** At most one ERROR frame per peer in this time, so that two confused ranks do not flood each other. */
 const ERROR_INTERVAL_MS = 1000;
 
-/** A rank whose HELLO was accepted, or that accepted ours. One object per incarnation. */
+/** A rank whose HELLO was accepted, or that accepted ours, or both. One object per incarnation; only the registry changes it. */
 export interface Peer {
   /** For messages to people: instance, rank, endpoint. */
   readonly name: string;
   readonly endpoint: string;
   readonly incarnation: bigint;
   readonly info: RankInfo;
-  /** How to write into its pages; null on the side that is written to. */
-  readonly link: PeerLink | null;
+  /** How to write into its pages: there once its HELLO was accepted. */
+  link: PeerLink | null;
+  /** It accepted our HELLO, so that it can write into ours. */
+  greeted: boolean;
 }
 
 export interface PeerEvents {
@@ -95,6 +98,12 @@ export class PeerRegistry {
     return this.#byEndpoint.get(endpoint) ?? null;
   }
 
+  /** The peer at this endpoint if it can be asked for pages. */
+  greetedAt(endpoint: string): Peer | null {
+    const peer = this.at(endpoint);
+    return peer?.greeted === true ? peer : null;
+  }
+
   /** The peer that sent a frame, by the incarnation in its header. Marks it alive. */
   sender(incarnation: bigint): Peer | null {
     const peer = this.#byIncarnation.get(incarnation) ?? null;
@@ -102,9 +111,9 @@ export class PeerRegistry {
     return peer;
   }
 
-  /** Starts a HELLO unless this endpoint is known or being greeted. */
+  /** Starts a HELLO unless this endpoint was greeted or is being greeted. */
   greet(endpoint: string): void {
-    if (this.#closed || this.#byEndpoint.has(endpoint) || this.#greetings.has(endpoint)) return;
+    if (this.#closed || this.greetedAt(endpoint) !== null || this.#greetings.has(endpoint)) return;
     const nonce = this.#nextNonce++;
     this.#greetings.set(endpoint, { nonce, startedAtMs: this.#clock.now() });
     const hello: Hello = { type: 'HELLO', nonce, supportedMajors: [WIRE_MAJOR], rankInfo: this.#self() };
@@ -116,26 +125,25 @@ export class PeerRegistry {
     const { endpoint, incarnation } = rankInfo;
     if (this.#closed || this.#linking.get(endpoint) === incarnation) return;
     const known = this.#byEndpoint.get(endpoint);
-    if (known?.incarnation === incarnation) {
+    if (known?.incarnation === incarnation && known.link !== null) {
       this.#accept(endpoint, hello.nonce);
       return;
     }
-    if (known !== undefined)
+    if (known !== undefined && known.incarnation !== incarnation)
       this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`);
     if (!hello.supportedMajors.includes(WIRE_MAJOR)) {
       const message = `this rank speaks wire version ${WIRE_MAJOR}, the peer ${hello.supportedMajors.join(', ')}: upgrade the older side`;
       this.#refuse(endpoint, hello.nonce, message, []);
       return;
     }
-    const findings = explainCompatibility(rankInfo, this.#self());
+    const findings = findingsAgainst(this.#self(), rankInfo);
     if (findings.length > 0) {
       this.#counters.add('hello_refused');
-      const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
-      this.#refuse(endpoint, hello.nonce, `incompatible KV cache: ${fields.join('; ')}`, findings);
+      this.#refuse(endpoint, hello.nonce, incompatible(findings), findings);
       return;
     }
     this.#linking.set(endpoint, incarnation);
-    linkPeer(this.#agent, this.#self().pageTable, rankInfo).then(
+    linkPeer(this.#agent, this.#self(), rankInfo).then(
       (link) => this.#linked(hello, link),
       (cause: unknown) => {
         this.#linking.delete(endpoint);
@@ -165,8 +173,24 @@ export class PeerRegistry {
       this.#events.onRefused(ack.endpoint, error);
       return;
     }
+    // It accepted us, but what it says of itself is checked all the same: plans are made from it.
+    const findings = findingsAgainst(this.#self(), ack.answer.rankInfo);
+    if (findings.length > 0) {
+      this.#counters.add('hello_ack_refused');
+      const error = new CompatibilityError(`${ack.endpoint}: ${incompatible(findings)}`, { details: { findings } });
+      this.#events.onRefused(ack.endpoint, error);
+      return;
+    }
     // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here.
-    this.#add({ ...peerIdentity(ack.answer.rankInfo), endpoint: ack.endpoint, info: ack.answer.rankInfo, link: null });
+    const { rankInfo } = ack.answer;
+    const known = this.#byEndpoint.get(ack.endpoint);
+    if (known?.incarnation === rankInfo.incarnation) {
+      known.greeted = true;
+      this.#events.onReady(known);
+      return;
+    }
+    if (known !== undefined) this.lose(known, `a new process answers at ${ack.endpoint}`);
+    this.#add({ ...peerIdentity(rankInfo), endpoint: ack.endpoint, info: rankInfo, link: null, greeted: true });
   }
 
   onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
@@ -257,11 +281,17 @@ export class PeerRegistry {
   #linked(hello: Hello, link: PeerLink): void {
     const { rankInfo } = hello;
     this.#linking.delete(rankInfo.endpoint);
-    if (this.#closed || this.#byEndpoint.has(rankInfo.endpoint)) {
+    const known = this.#byEndpoint.get(rankInfo.endpoint);
+    if (!this.#closed && known?.incarnation === rankInfo.incarnation && known.link === null) {
+      known.link = link;
+      this.#accept(rankInfo.endpoint, hello.nonce);
+      return;
+    }
+    if (this.#closed || known !== undefined) {
       void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
       return;
     }
-    this.#add({ ...peerIdentity(rankInfo), endpoint: rankInfo.endpoint, info: rankInfo, link });
+    this.#add({ ...peerIdentity(rankInfo), endpoint: rankInfo.endpoint, info: rankInfo, link, greeted: false });
     this.#accept(rankInfo.endpoint, hello.nonce);
   }
 
@@ -277,7 +307,7 @@ export class PeerRegistry {
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
 
-  #refuse(endpoint: string, nonce: bigint, message: string, findings: ReturnType<typeof explainCompatibility>): void {
+  #refuse(endpoint: string, nonce: bigint, message: string, findings: readonly Finding[]): void {
     const answer = { accepted: false, message: clipText(message), findings } as const;
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
@@ -286,6 +316,17 @@ export class PeerRegistry {
     this.#greetings.delete(endpoint);
     this.#repeater.stop(endpoint);
   }
+}
+
+function findingsAgainst(self: RankInfo, peer: RankInfo): Finding[] {
+  const findings = [...explainCompatibility(peer, self)];
+  const several = findings.length > 0 ? null : severalPeersFinding(self, peer);
+  return several === null ? findings : [several];
+}
+
+function incompatible(findings: readonly Finding[]): string {
+  const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
+  return `incompatible KV cache: ${fields.join('; ')}`;
 }
 
 function peerName(info: RankInfo): string {

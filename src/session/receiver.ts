@@ -10,14 +10,14 @@ import {
   TransportError,
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
-import type { PageTable } from '../mapping/page-table.js';
+import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../mapping/index.js';
 import type { Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import type { Settled } from './cache-transceiver.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
-import { destinationRuns, runBytes } from './destination-runs.js';
+import { destinationRuns } from './destination-runs.js';
 import type { Peer } from './peer-registry.js';
 import { Repeater } from './repeater.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
@@ -32,7 +32,7 @@ export interface ReceiverOptions {
   readonly counters: Counters;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
-  readonly pageTable: PageTable;
+  readonly self: RankInfo;
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
@@ -53,6 +53,7 @@ export class Receiver {
   readonly #repeater: Repeater;
   readonly #byTicket = new Map<bigint, RxSession>();
   readonly #byRequest = new Map<number, RxSession>();
+  readonly #mappings = new WeakMap<Peer, PeerMapping>();
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
@@ -83,7 +84,7 @@ export class Receiver {
       rid: requestKey(request),
       ticket: this.#o.newTicket(),
       request,
-      writers: [new RxWriter(endpoint, runBytes(this.#o.pageTable, runs))],
+      writers: [new RxWriter(endpoint)],
       runs,
       auxSlot,
       clocks: new RequestClocks(this.#o.clock, this.#o.limits),
@@ -231,6 +232,7 @@ export class Receiver {
   #ask(session: RxSession, writer: RxWriter, peer: Peer): void {
     writer.peer = peer;
     writer.asked = true;
+    writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
     session.asked();
     const deadlineMs = session.startedAtMs + this.#o.limits.transferQueueTimeoutMs;
     this.#repeater.start(askKey(session, writer), () =>
@@ -268,6 +270,16 @@ export class Receiver {
     // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
     this.#o.forget(peer, 'it does not know this process any more');
     this.#o.greet(writer.endpoint);
+  }
+
+  /** Planned once per peer, as the writer does. */
+  #mappingFrom(peer: Peer): PeerMapping {
+    let mapping = this.#mappings.get(peer);
+    if (mapping === undefined) {
+      mapping = mapRanks(peer.info, this.#o.self);
+      this.#mappings.set(peer, mapping);
+    }
+    return mapping;
   }
 
   #judge(session: RxSession, writer: RxWriter, report: WriterReport): void {
@@ -308,6 +320,8 @@ export class Receiver {
       }
     }
     session.decide('completed', null);
+    // A writer that is done is drained; one that does not say so does not hold the pages for ever.
+    session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;
     this.#settled(session, firstTokens);
   }
 

@@ -25,8 +25,8 @@ export type RxOutcome = 'completed' | 'failed' | 'cancelled';
 /** One context rank that was asked to write. */
 export class RxWriter {
   readonly endpoint: string;
-  /** Bytes that this writer's part of the plan moves. */
-  readonly bytesExpected: number;
+  /** Bytes that this writer's part of the plan moves; known once it is. */
+  bytesExpected = 0;
   peer: Peer | null = null;
   asked = false;
   accepted = false;
@@ -38,9 +38,8 @@ export class RxWriter {
   /** Its word that nothing it started can land any more; a writer that was never asked needs to give none. */
   reportedDrained = false;
 
-  constructor(endpoint: string, bytesExpected: number) {
+  constructor(endpoint: string) {
     this.endpoint = endpoint;
-    this.bytesExpected = bytesExpected;
   }
 
   get drained(): boolean {
@@ -73,7 +72,7 @@ export class RxSession {
   readonly clocks: RequestClocks;
   readonly startedAtMs: number;
   firstProgressAtMs: number | null = null;
-  /** When retained pages are released without proof; null while the outcome is open. */
+  /** When pages whose writers are not drained are released without proof; null while the outcome is open. */
   releaseAtMs: number | null = null;
   #state: RxState = 'created';
   #outcome: RxOutcome | null = null;

@@ -132,6 +132,11 @@ export class Sender {
 
   onRequestData(peer: Peer, message: RequestData): void {
     const { rid, ticket } = message;
+    // It accepted our HELLO, but never sent its own: its memory is not loaded.
+    if (peer.link === null) {
+      this.refuseStranger(message);
+      return;
+    }
     if (this.#reports.repeat(peer.endpoint, ticket)) return;
     const session = this.#sessions.get(rid);
     if (session?.receivers.has(ticket) === true) {
@@ -167,20 +172,27 @@ export class Sender {
   }
 
   /** A generation rank gave up. It is answered whatever is known of the request. */
-  onCancel(cancel: Cancel): void {
+  onCancel(peer: Peer | null, cancel: Cancel): void {
     const { rid, ticket, endpoint } = cancel;
     if (this.#reports.repeat(endpoint, ticket)) return;
     const session = this.#sessions.get(rid);
     const error = new TransferCancelledError(`cancelled by ${endpoint}: ${cancel.reason}`, {
       requestId: rid.toString(),
     });
-    if (session?.receivers.has(ticket) === true) {
+    const receiver = session?.receivers.get(ticket);
+    if (session !== undefined && receiver !== undefined && receiver.peer === peer) {
       this.#end(session, 'cancelled', error);
       return;
     }
+    const report = emptyReport(rid, ticket, 'CANCELLED', error);
+    // A stranger, or a peer whose ticket is another's, is answered but changes nothing: ids of requests can be guessed.
+    if (peer === null || receiver !== undefined) {
+      this.#o.channel.send(endpoint, report);
+      return;
+    }
     // The session, if it comes, is born cancelled.
-    if (session === undefined && !this.#retired.has(rid)) this.#early.cancel(rid, ticket, error.message);
-    this.#reports.answer(endpoint, emptyReport(rid, ticket, 'CANCELLED', error));
+    if (session === undefined && !this.#retired.has(rid)) this.#early.cancel(rid, peer, ticket, error.message);
+    this.#reports.answer(endpoint, report);
   }
 
   onReportAck(ticket: bigint, drained: boolean): void {
@@ -286,6 +298,12 @@ export class Sender {
         'cancelled',
         new TransferCancelledError(cancelled, { requestId: rid.toString(), drained: true }),
       );
+      for (const early of this.#early.take(rid))
+        this.#answerEarly(
+          early,
+          'CANCELLED',
+          new TransferCancelledError(cancelled, { requestId: rid.toString(), drained: true }),
+        );
       return session;
     }
     for (const early of this.#early.take(rid)) {
