@@ -55,8 +55,8 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a new process at an endpoint is taken for the old one',
     file: REGISTRY,
-    find: 'if (known?.incarnation === incarnation) {',
-    replace: 'if (known !== undefined) {',
+    find: 'if (known?.incarnation === incarnation && known.link !== null) {',
+    replace: 'if (known !== undefined && known.link !== null) {',
   },
   {
     name: 'a silent peer is never lost',
@@ -157,8 +157,8 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'cancels of strangers are not answered',
     file: TRANSCEIVER,
-    find: "if (message.from === 'generation') this.#sender.onCancel(message);",
+    find: "if (message.from === 'generation') this.#sender.onCancel(peer, message);",
     replace:
-      "if (message.from === 'generation' && peer === null) return;\n      if (message.from === 'generation') this.#sender.onCancel(message);",
+      "if (message.from === 'generation' && peer === null) return;\n      if (message.from === 'generation') this.#sender.onCancel(peer, message);",
   },
 ];

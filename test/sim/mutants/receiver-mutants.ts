@@ -32,8 +32,8 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'retained pages are released after no time',
     file: FILE,
-    find: 'session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;',
-    replace: 'session.releaseAtMs = this.#o.clock.now();',
+    find: 'session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;\n    this.#settled(session, []);',
+    replace: 'session.releaseAtMs = this.#o.clock.now();\n    this.#settled(session, []);',
   },
   {
     name: 'retained pages are never released without proof',
@@ -111,9 +111,9 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the receiver frees its aux slot at the outcome',
     file: FILE,
-    find: 'session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;',
+    find: 'session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;\n    this.#settled(session, []);',
     replace:
-      'session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;\n    if (session.auxSlot >= 0) {\n      this.#o.aux.free(session.auxSlot);\n      this.#o.aux.allocate();\n    }',
+      'session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;\n    this.#settled(session, []);\n    if (session.auxSlot >= 0) {\n      this.#o.aux.free(session.auxSlot);\n      this.#o.aux.allocate();\n    }',
   },
   {
     name: 'destination pages are not held',

@@ -119,7 +119,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a cancel before the session exists is forgotten',
     file: FILE,
-    find: 'this.#early.cancel(rid, ticket, error.message);',
+    find: 'this.#early.cancel(rid, peer, ticket, error.message);',
     replace: '',
   },
   {
@@ -149,8 +149,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a cancel from the peer is answered but not obeyed',
     file: FILE,
-    find: "if (session?.receivers.has(ticket) === true) {\n      this.#end(session, 'cancelled', error);\n      return;\n    }",
-    replace: '',
+    find: 'if (session !== undefined && receiver !== undefined && receiver.peer === peer) {',
+    replace: 'if (session !== undefined && receiver !== undefined && receiver.peer === null) {',
   },
   {
     name: 'a report of DONE may follow CANCELLED',
