@@ -154,11 +154,4 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
     find: 'const peer = this.#peers.sender(incarnation);',
     replace: 'const peer = this.#peers.sender(incarnation) ?? this.#peers.peers[0] ?? null;',
   },
-  {
-    name: 'cancels of strangers are not answered',
-    file: TRANSCEIVER,
-    find: "if (message.from === 'generation') this.#sender.onCancel(peer, message);",
-    replace:
-      "if (message.from === 'generation' && peer === null) return;\n      if (message.from === 'generation') this.#sender.onCancel(peer, message);",
-  },
 ];

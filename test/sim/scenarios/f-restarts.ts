@@ -38,6 +38,19 @@ export const RESTARTS: ScenarioGroup = {
       expect: { 0: DONE, 1: { ...DONE, withinMs: 200 } },
     },
     {
+      name: 'a context server that dies without a word is missed after three seconds, whatever the clocks of its requests',
+      references: ['https://github.com/wtdcode/vllm-backport/issues/33'],
+      plan: plan(
+        [request(0, { promptLen: 60 }), request(1, { entrance: 'generation-only' })],
+        [{ kind: 'crash', host: CONTEXT, atMs: 18, restartAfterMs: null, noticed: false }],
+        { limits: { transferQueueTimeoutMs: 30_000, noProgressTimeoutMs: 30_000, kvTransferTimeoutMs: 6000 } },
+      ),
+      expect: {
+        0: { generation: 'failed', withinMs: 4500, code: 'ERR_KVT_PEER_LOST' },
+        1: { generation: 'failed', withinMs: 4500 },
+      },
+    },
+    {
       name: 'a connection that breaks on one side only is greeted again, and the request completes',
       references: ['https://github.com/wtdcode/vllm-backport/issues/33', thread('sgl-project/sglang', 40108)],
       plan: plan(
