@@ -7,7 +7,7 @@
 
 #include "engine/command.h"
 #include "transport/transport.h"
-#include "transport/unique_fd.h"
+#include "core/unique_fd.h"
 
 namespace kvt {
 

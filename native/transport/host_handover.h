@@ -9,7 +9,7 @@
 
 #include "core/status.h"
 #include "transport/host_metadata.h"
-#include "transport/unique_fd.h"
+#include "core/unique_fd.h"
 
 namespace kvt {
 
