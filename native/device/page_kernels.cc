@@ -101,9 +101,7 @@ Status PageKernels::copy(CopyKind kind, CopyMethod method, const CopyArguments& 
     if (copy_bulk_ == nullptr || kind != CopyKind::kPaged) {
       return Status(StatusCode::kCapability, "the bulk copy needs compute capability 9.0 and copies pages to pages");
     }
-    constexpr unsigned kWorkers = kBulkWarps * kBulkLanes;
-    return launch(copy_bulk_, std::min(blocks, (tiles + kWorkers - 1) / kWorkers), kBulkWarps * kWarpThreads,
-                  kBulkSharedBytes, stream, &arguments);
+    return launch(copy_bulk_, std::min(blocks, tiles), kBulkWarps * kWarpThreads, kBulkSharedBytes, stream, &arguments);
   }
   cuda::Function function = copy_;
   if (kind == CopyKind::kPagedSummed) function = copy_summed_;

@@ -2,6 +2,7 @@
 //
 //   device_bench single OUT             one GPU
 //   device_bench pair W R OUT           process on GPU W writes into the pool of one on GPU R
+//   device_bench pair-registered W R OUT    the same with a pool that an engine allocated and registered
 //   device_bench kill W R TIMES OUT     the writer is killed while it writes; when does its last byte land?
 #include <cstring>
 
@@ -12,7 +13,7 @@ namespace {
 int number(const char* text) { return static_cast<int>(std::strtol(text, nullptr, 10)); }
 
 int usage() {
-  std::fprintf(stderr, "usage: device_bench single OUT | pair W R OUT | kill W R TIMES OUT\n");
+  std::fprintf(stderr, "usage: device_bench single OUT | pair[-registered] W R OUT | kill W R TIMES OUT\n");
   return 2;
 }
 
@@ -25,8 +26,8 @@ int main(int argc, char** argv) {
   const std::string mode = argv[1];
   if (mode == "single" && argc == 3) {
     measure_single(&records);
-  } else if (mode == "pair" && argc == 5) {
-    measure_pair(number(argv[2]), number(argv[3]), &records);
+  } else if ((mode == "pair" || mode == "pair-registered") && argc == 5) {
+    measure_pair(number(argv[2]), number(argv[3]), mode == "pair-registered", &records);
   } else if (mode == "kill" && argc == 6) {
     measure_kills(number(argv[2]), number(argv[3]), number(argv[4]), &records);
   } else {

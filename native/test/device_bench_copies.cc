@@ -32,7 +32,10 @@ void measure_copies(const Gpu& gpu, std::uintptr_t source, std::size_t source_si
   const double roof = gigabytes_per_second(kTotal, contiguous.device_us);
   put(out, path, "one copy", "256MiB", 0, kTotal, contiguous, roof);
   for (const SliceShape& shape : slice_shapes()) {
-    const PlacedSlice slice(gpu, shape, kTotal, source, source_size, destination, destination_size);
+    // Split pages take more room than they move.
+    const std::size_t pages =
+        std::min({kTotal / shape.bytes(), source_size / shape.source_slot, destination_size / shape.destination_slot});
+    const PlacedSlice slice(gpu, shape, pages * shape.bytes(), source, source_size, destination, destination_size);
     const bool is_first = shape.name == "32KiB";
     for (const unsigned blocks : {8U, 16U, 24U, 32U, 132U}) {
       if (!is_first && blocks == 24) continue;

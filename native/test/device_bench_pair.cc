@@ -65,15 +65,6 @@ void await_other(int socket) {
   if (::read(socket, &byte, 1) != 1) std::exit(1);
 }
 
-struct Receiver {
-  Gpu gpu;
-  std::unique_ptr<DevicePool> pool;
-  DeviceBuffer plain;  // an engine's own allocation, registered at an offset
-  explicit Receiver(int ordinal) : gpu(ordinal) {
-    require(DevicePool::allocate(gpu.context, kPoolBytes, &pool), "allocating the receiver's pool");
-  }
-};
-
 // 64 pages of 32 KiB: heads 4 x tokens 32 x 256 B.
 ContentJob content_of(std::uintptr_t base, const std::vector<std::int32_t>& slots, std::size_t pool_size) {
   ContentJob job;
@@ -172,10 +163,17 @@ void run_writer(int ordinal, int socket, Records* out) {
   await_other(socket);
 }
 
-void run_receiver(int ordinal, int socket) {
+void run_receiver(int ordinal, int socket, bool is_registered) {
   const Gpu gpu(ordinal);
+  DeviceBuffer engine_memory;
   std::unique_ptr<DevicePool> pool;
-  require(DevicePool::allocate(gpu.context, kPoolBytes, &pool), "allocating the receiver's pool");
+  if (is_registered) {
+    constexpr std::size_t kOffset = 4096 + 256;
+    require(DeviceBuffer::create(gpu.context, kPoolBytes + kOffset, &engine_memory), "allocating as an engine would");
+    require(DevicePool::adopt(gpu.context, engine_memory.device() + kOffset, kPoolBytes, &pool), "registering");
+  } else {
+    require(DevicePool::allocate(gpu.context, kPoolBytes, &pool), "allocating the receiver's pool");
+  }
   send_handle(socket, pool->handle());
   // The same slots as the writer's slice.
   std::vector<std::int32_t> slots(pool->size() / (32 << 10));
@@ -195,6 +193,18 @@ void run_receiver(int ordinal, int socket) {
     std::fprintf(stderr, "%s: %llu bytes checked, %llu wrong\n", method == 0 ? "registers" : "bulk",
                  static_cast<unsigned long long>(check.bytes_checked),
                  static_cast<unsigned long long>(check.wrong_bytes));
+    if (check.first_wrong) {
+      const std::size_t block = check.first_wrong->token / 32;
+      std::array<unsigned char, 8> bytes{};
+      const CurrentContext current(*gpu.context);
+      const std::size_t at = static_cast<std::size_t>(slots[block]) * (32 << 10) + check.first_wrong->head * 32 * 256 +
+                             check.first_wrong->token % 32 * 256;
+      (void)gpu.api().cuMemcpyDtoHAsync(bytes.data(), pool->base() + at, bytes.size(), gpu.stream.handle());
+      require(gpu.stream.synchronize(), "reading");
+      std::fprintf(stderr, "first wrong: block %zu, head %u, token %llu; bytes %02x %02x %02x %02x\n", block,
+                   check.first_wrong->head, static_cast<unsigned long long>(check.first_wrong->token % 32), bytes[0],
+                   bytes[1], bytes[2], bytes[3]);
+    }
     if (check.wrong_bytes != 0 || check.bytes_checked != std::size_t{64} << 20) std::exit(1);
   }
   await_other(socket);
@@ -240,8 +250,8 @@ struct KillTimes {
   std::size_t late_bytes = 0;  // changed after the pidfd turned readable
 };
 
-// Reads a word of each 32 KiB page in one strided copy is not what the driver offers without more calls, so the first
-// 4 MiB of the pool are read: about a hundredth of the written pages lie there.
+// Only the first 4 MiB of the pool are sampled, so that a sample takes a fraction of a millisecond; a hundredth of the
+// written pages lie there, and every launch writes them all.
 KillTimes kill_once(const Gpu& gpu, const DevicePool& pool, pid_t writer, int pidfd) {
   constexpr std::size_t kSample = std::size_t{4} << 20;
   DeviceBuffer sample;  // its host side is pinned
@@ -291,14 +301,14 @@ KillTimes kill_once(const Gpu& gpu, const DevicePool& pool, pid_t writer, int pi
 
 }  // namespace
 
-void measure_pair(int writer, int receiver, Records* out) {
+void measure_pair(int writer, int receiver, bool is_registered, Records* out) {
   int sockets[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM, 0, sockets) != 0) std::exit(1);
   // Before CUDA is touched: the driver does not survive a fork.
   const pid_t child = ::fork();
   if (child == 0) {
     ::close(sockets[0]);
-    run_receiver(receiver, sockets[1]);
+    run_receiver(receiver, sockets[1], is_registered);
     std::exit(0);
   }
   ::close(sockets[1]);
@@ -323,10 +333,12 @@ void measure_kills(int writer, int receiver, int times, Records* out) {
     if (watcher == 0) {
       ::close(sockets[1]);
       const UniqueFd pidfd(static_cast<int>(::syscall(SYS_pidfd_open, child, 0)));
-      const Receiver state(receiver);
-      send_handle(sockets[0], state.pool->handle());
+      const Gpu gpu(receiver);
+      std::unique_ptr<DevicePool> pool;
+      require(DevicePool::allocate(gpu.context, kPoolBytes, &pool), "allocating the receiver's pool");
+      send_handle(sockets[0], pool->handle());
       await_other(sockets[0]);
-      const KillTimes result = kill_once(state.gpu, *state.pool, child, pidfd.get());
+      const KillTimes result = kill_once(gpu, *pool, child, pidfd.get());
       (void)!::write(report[1], &result, sizeof result);
       std::exit(0);
     }

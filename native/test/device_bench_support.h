@@ -227,7 +227,8 @@ inline double gigabytes_per_second(std::uint64_t bytes, double us) { return stat
 void measure_copies(const Gpu& gpu, std::uintptr_t source, std::size_t source_size, std::uintptr_t destination,
                     std::size_t destination_size, const std::string& path, Records* out);
 void measure_single(Records* out);
-void measure_pair(int writer, int receiver, Records* out);
+// is_registered: the pool is memory that an engine allocated, shared by IPC handle.
+void measure_pair(int writer, int receiver, bool is_registered, Records* out);
 void measure_kills(int writer, int receiver, int times, Records* out);
 
 }  // namespace kvt::bench

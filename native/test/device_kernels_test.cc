@@ -125,6 +125,32 @@ TEST_F(Kernels, PagedCopyOfAlignedPagesByBothMethods) {
   }
 }
 
+// Large enough that every staging tile is used many times over, on a grid smaller than the device.
+TEST_F(Kernels, ManyPagesByBothMethods) {
+  constexpr std::size_t kPage = 32 << 10;
+  RandomPlan plan;
+  plan.source_bytes = plan.destination_bytes = std::size_t{48} << 20;
+  const SlotPool slots{0, kPage, kPage, static_cast<std::int32_t>(plan.source_bytes / kPage)};
+  RandomPlan::Group group;
+  group.fragments.push_back({.source = slots, .destination = slots, .bytes = kPage, .count = 1});
+  for (std::int32_t i = 0; i < slots.slot_count; ++i) {
+    group.slot_pairs.push_back(i * 5 % slots.slot_count);
+    group.slot_pairs.push_back(i * 7 % slots.slot_count);
+  }
+  plan.groups.push_back(group);
+  for (const CopyMethod method : {CopyMethod::kRegisters, CopyMethod::kBulk}) {
+    if (method == CopyMethod::kBulk && !kernels_->has_bulk()) continue;
+    Case c;
+    ASSERT_NO_FATAL_FAILURE(prepare(plan, 9, &c));
+    reference_copy(c.host);
+    for (const unsigned blocks : kGrids) {
+      upload(destination_->base(), std::vector<std::byte>(c.destination.size(), kUntouched));
+      KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, blocks, stream_));
+      ASSERT_NO_FATAL_FAILURE(expect_same_destination(c, method == CopyMethod::kBulk ? "bulk" : "registers"));
+    }
+  }
+}
+
 TEST_F(Kernels, TheFusedSumIsTheReferences) {
   for (std::uint32_t seed = 1; seed <= 60; ++seed) {
     PlanGenerator generator(seed, {});
@@ -150,7 +176,7 @@ TEST_F(Kernels, ChunksGatherAndScatter) {
     Case c;
     ASSERT_NO_FATAL_FAILURE(prepare(plan, seed, &c));
     const std::uint64_t total = c.host.range_end;
-    std::vector<std::byte> linear(total, kUntouched);
+    std::vector<std::byte> linear(total + 64, kUntouched);
     c.host.linear = reinterpret_cast<std::uintptr_t>(linear.data());
     reference_gather(c.host);
     upload(arena_->base(), std::vector<std::byte>(total + 64, kUntouched));
@@ -163,8 +189,7 @@ TEST_F(Kernels, ChunksGatherAndScatter) {
       at = end;
     }
     KVT_ASSERT_OK(stream_.synchronize());
-    std::vector<std::byte> gathered = download(arena_->base(), total + 64);
-    linear.resize(total + 64, kUntouched);
+    const std::vector<std::byte> gathered = download(arena_->base(), total + 64);
     ASSERT_EQ(first_difference(gathered, linear), -1) << "gather, seed " << seed;
 
     reference_scatter(c.host);

@@ -1,7 +1,7 @@
 #pragma once
 
-// Which bytes a tile stands for. The kernels use it, and the tests use it on the host to show that the tiles of a launch
-// are its bytes, each once.
+// Which bytes a tile stands for. The kernels use it, and the tests use it on the host to show that the tiles of a
+// launch are its bytes, each once.
 #ifdef __CUDACC__
 #define KVT_DEVICE __device__ __forceinline__
 #else
@@ -25,7 +25,7 @@ struct Tile {
   unsigned long long linear;  // canonical offset of the first byte
   unsigned long long word;    // checksum index of the first byte's word
   unsigned pieces;
-  unsigned bytes;             // of each piece that belong to the tile
+  unsigned bytes;  // of each piece that belong to the tile
   unsigned words_per_piece;
 };
 
@@ -54,8 +54,7 @@ KVT_DEVICE Tile tile_at(const CopyArguments& arguments, unsigned tile) {
   const CopyGroup& group = group_of(arguments, tile);
   const unsigned local = tile - group.tile_begin;
   const auto* fragments = reinterpret_cast<const DeviceFragment*>(group.fragments);
-  const DeviceFragment& fragment =
-      fragments[fragment_of(fragments, group.fragment_count, local / group.pair_count)];
+  const DeviceFragment& fragment = fragments[fragment_of(fragments, group.fragment_count, local / group.pair_count)];
   const unsigned in_fragment = local - fragment.tile_begin * group.pair_count;
   const unsigned pair = in_fragment / fragment.tiles;
   const unsigned part = in_fragment - pair * fragment.tiles;

@@ -19,10 +19,10 @@ namespace kvt {
 inline constexpr unsigned kTileBytes = 4096;
 inline constexpr unsigned kMaxCopyGroups = 8;
 inline constexpr unsigned kCopyThreads = 1024;
-// The bulk kernel: one staging tile for each of these lanes of each warp.
-inline constexpr unsigned kBulkWarps = 6;
-inline constexpr unsigned kBulkLanes = 8;
-inline constexpr unsigned kBulkSharedBytes = kBulkWarps * kBulkLanes * (kTileBytes + 8);
+// The bulk kernel: warps of a block, and staging tiles of each. They fill the shared memory of one multiprocessor.
+inline constexpr unsigned kBulkWarps = 12;
+inline constexpr unsigned kBulkStages = 4;
+inline constexpr unsigned kBulkSharedBytes = kBulkWarps * kBulkStages * kTileBytes;
 inline constexpr unsigned kContentThreads = 256;
 
 struct DeviceFragment {
