@@ -12,6 +12,15 @@ namespace {
 
 constexpr int kFirstBulkArchitecture = 90;
 constexpr unsigned kWarpThreads = 32;
+// Four tiles in a row are half a 32 KiB page: over NVLink 8 to 32 blocks then move 3 to 13 % more than with single
+// tiles (two H200, scattered 32 KiB pages). Small slices keep single tiles, so that every worker has some.
+constexpr unsigned kBulkTurn = 4;
+
+unsigned turn_of(const CopyArguments& arguments, CopyMethod method, unsigned workers) {
+  if (arguments.turn != 0) return arguments.turn;
+  const unsigned tiles = arguments.tile_end - arguments.tile_begin;
+  return method == CopyMethod::kBulk && tiles / kBulkTurn >= 2 * workers ? kBulkTurn : 1;
+}
 
 }  // namespace
 
@@ -101,14 +110,19 @@ Status PageKernels::copy(CopyKind kind, CopyMethod method, const CopyArguments& 
     if (copy_bulk_ == nullptr || kind != CopyKind::kPaged) {
       return Status(StatusCode::kCapability, "the bulk copy needs compute capability 9.0 and copies pages to pages");
     }
-    return launch(copy_bulk_, std::min(blocks, tiles), kBulkWarps * kWarpThreads, kBulkSharedBytes, stream, &arguments);
+    const unsigned grid = std::min(blocks, tiles);
+    CopyArguments sized = arguments;
+    sized.turn = turn_of(arguments, method, grid * kBulkWarps);
+    return launch(copy_bulk_, grid, kBulkWarps * kWarpThreads, kBulkSharedBytes, stream, &sized);
   }
   cuda::Function function = copy_;
   if (kind == CopyKind::kPagedSummed) function = copy_summed_;
   if (kind == CopyKind::kGather) function = gather_;
   if (kind == CopyKind::kScatter) function = scatter_;
   // Tiles go to blocks in turn before they go to a second warp, so a small slice still spreads over the grid.
-  return launch(function, std::min(blocks, tiles), kCopyThreads, 0, stream, &arguments);
+  CopyArguments sized = arguments;
+  sized.turn = turn_of(arguments, method, std::min(blocks, tiles) * (kCopyThreads / kWarpThreads));
+  return launch(function, std::min(blocks, tiles), kCopyThreads, 0, stream, &sized);
 }
 
 }  // namespace kvt

@@ -58,6 +58,22 @@ void measure_copies(const Gpu& gpu, std::uintptr_t source, std::size_t source_si
           roof);
     }
     if (!is_first) continue;
+    for (const unsigned turn : {1U, 4U}) {
+      CopyArguments arguments = slice.arguments;
+      arguments.turn = turn;
+      for (const unsigned blocks : {8U, 16U, 32U}) {
+        for (const CopyMethod method : {CopyMethod::kRegisters, CopyMethod::kBulk}) {
+          put(out, path, (method == CopyMethod::kBulk ? "bulk, turn " : "registers, turn ") + std::to_string(turn),
+              shape.name, blocks, slice.bytes(),
+              time_work(gpu,
+                        [&] {
+                          require(gpu.kernels->copy(CopyKind::kPaged, method, arguments, blocks, gpu.stream),
+                                  "launching");
+                        }),
+              roof);
+        }
+      }
+    }
     const PlacedSlice small(gpu, shape, std::size_t{64} << 20, source, source_size, destination, destination_size);
     for (const unsigned blocks : {16U, 32U}) {
       put(out, path, "registers", "32KiB, 64MiB in all", blocks, small.bytes(),

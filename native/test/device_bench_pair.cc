@@ -154,6 +154,7 @@ void run_writer(int ordinal, int socket, Records* out) {
     require(gpu.kernels->copy(CopyKind::kPaged, method, slice.arguments, 16, gpu.stream), "launching");
     require(gpu.stream.synchronize(), "copying");
     signal_other(socket);
+    await_other(socket);  // checked: the pool may change again
   }
   measure_copies(gpu, source->base(), source->size(), mapping->base(), mapping->size(),
                  handle.sharing == PoolSharing::kDescriptor ? "p2p" : "p2p, ipc", out);
@@ -193,19 +194,8 @@ void run_receiver(int ordinal, int socket, bool is_registered) {
     std::fprintf(stderr, "%s: %llu bytes checked, %llu wrong\n", method == 0 ? "registers" : "bulk",
                  static_cast<unsigned long long>(check.bytes_checked),
                  static_cast<unsigned long long>(check.wrong_bytes));
-    if (check.first_wrong) {
-      const std::size_t block = check.first_wrong->token / 32;
-      std::array<unsigned char, 8> bytes{};
-      const CurrentContext current(*gpu.context);
-      const std::size_t at = static_cast<std::size_t>(slots[block]) * (32 << 10) + check.first_wrong->head * 32 * 256 +
-                             check.first_wrong->token % 32 * 256;
-      (void)gpu.api().cuMemcpyDtoHAsync(bytes.data(), pool->base() + at, bytes.size(), gpu.stream.handle());
-      require(gpu.stream.synchronize(), "reading");
-      std::fprintf(stderr, "first wrong: block %zu, head %u, token %llu; bytes %02x %02x %02x %02x\n", block,
-                   check.first_wrong->head, static_cast<unsigned long long>(check.first_wrong->token % 32), bytes[0],
-                   bytes[1], bytes[2], bytes[3]);
-    }
     if (check.wrong_bytes != 0 || check.bytes_checked != std::size_t{64} << 20) std::exit(1);
+    signal_other(socket);
   }
   await_other(socket);
   signal_other(socket);

@@ -145,6 +145,7 @@ TEST_F(Kernels, ManyPagesByBothMethods) {
     reference_copy(c.host);
     for (const unsigned blocks : kGrids) {
       upload(destination_->base(), std::vector<std::byte>(c.destination.size(), kUntouched));
+      c.device.turn = 1 + blocks % 4;
       KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, blocks, stream_));
       ASSERT_NO_FATAL_FAILURE(expect_same_destination(c, method == CopyMethod::kBulk ? "bulk" : "registers"));
     }

@@ -58,7 +58,7 @@ struct CopyArguments {
   unsigned group_count;
   unsigned tile_begin;  // tiles [tile_begin, tile_end) are looked at
   unsigned tile_end;
-  unsigned reserved;
+  unsigned turn;                   // consecutive tiles that one worker takes at a time
   unsigned long long range_begin;  // canonical bytes [range_begin, range_end) are copied
   unsigned long long range_end;
   unsigned long long linear;    // gather: where byte range_begin goes; scatter: where it comes from

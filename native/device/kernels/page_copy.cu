@@ -66,29 +66,50 @@ __device__ __forceinline__ unsigned long long checksum_term(unsigned long long w
   return mix(word, index);
 }
 
+// Both sides and the piece's words agree modulo 16: what nearly every pool gives.
+__device__ __forceinline__ unsigned long long copy_summed_aligned(ulonglong2* to, const ulonglong2* from,
+                                                                  unsigned count, unsigned long long index,
+                                                                  unsigned lane, unsigned lanes) {
+  constexpr unsigned kRound = 4;
+  unsigned long long sum = 0;
+  const auto take = [&](unsigned i, const ulonglong2& pair) {
+    to[i] = pair;
+    sum += checksum_term(pair.x, index + 2 * i) + checksum_term(pair.y, index + 2 * i + 1);
+  };
+  unsigned i = lane;
+  for (; i + (kRound - 1) * lanes < count; i += kRound * lanes) {
+    ulonglong2 held[kRound];
+#pragma unroll
+    for (unsigned k = 0; k < kRound; ++k) held[k] = load(from + i + k * lanes);
+#pragma unroll
+    for (unsigned k = 0; k < kRound; ++k) take(i + k * lanes, held[k]);
+  }
+  for (; i < count; i += lanes) take(i, load(from + i));
+  return sum;
+}
+
 // Copies a piece and returns its part of the sum. The words are those of the piece, whatever its alignment.
 __device__ __forceinline__ unsigned long long copy_summed(unsigned long long to, unsigned long long from,
-                                                          unsigned bytes, unsigned long long word_index, unsigned lane,
+                                                          unsigned bytes, unsigned long long index, unsigned lane,
                                                           unsigned lanes) {
   auto* out = reinterpret_cast<unsigned char*>(to);
   const auto* in = reinterpret_cast<const unsigned char*>(from);
-  const bool is_aligned = ((to | from) & 7) == 0;
-  const unsigned words = (bytes + 7) / 8;
+  unsigned done = 0;
   unsigned long long sum = 0;
-  for (unsigned w = lane; w < words; w += lanes) {
+  if (((to | from) & 15) == 0) {
+    done = bytes / 16 * 2;
+    sum = copy_summed_aligned(reinterpret_cast<ulonglong2*>(out), reinterpret_cast<const ulonglong2*>(in), bytes / 16,
+                              index, lane, lanes);
+  }
+  for (unsigned w = done + lane; w < (bytes + 7) / 8; w += lanes) {
     unsigned long long word = 0;
     const unsigned here = bytes - w * 8 < 8 ? bytes - w * 8 : 8;
-    if (is_aligned && here == 8) {
-      word = load(reinterpret_cast<const unsigned long long*>(in) + w);
-      reinterpret_cast<unsigned long long*>(out)[w] = word;
-    } else {
-      for (unsigned b = 0; b < here; ++b) {
-        const unsigned char byte = in[w * 8 + b];
-        word |= static_cast<unsigned long long>(byte) << (8 * b);
-        out[w * 8 + b] = byte;
-      }
+    for (unsigned b = 0; b < here; ++b) {
+      const unsigned char byte = in[w * 8 + b];
+      word |= static_cast<unsigned long long>(byte) << (8 * b);
+      out[w * 8 + b] = byte;
     }
-    sum += checksum_term(word, word_index + w);
+    sum += checksum_term(word, index + w);
   }
   return sum;
 }
@@ -104,9 +125,12 @@ template <Side side, bool isSummed>
 __device__ __forceinline__ void copy_tiles(const CopyArguments& arguments) {
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned warps = gridDim.x * (blockDim.x / kWarp);
+  // Neighbours go to different blocks first, so that a small slice spreads over the grid.
+  const unsigned worker = blockIdx.x + (threadIdx.x / kWarp) * gridDim.x;
   unsigned long long sum = 0;
-  for (unsigned t = arguments.tile_begin + blockIdx.x + (threadIdx.x / kWarp) * gridDim.x; t < arguments.tile_end;
-       t += warps) {
+  for (unsigned i = 0;; ++i) {
+    const unsigned t = tile_of_worker(arguments, worker, warps, i);
+    if (t >= arguments.tile_end) break;
     const Tile tile = tile_at(arguments, t);
     const unsigned lanes = lanes_per_piece(tile.bytes, tile.pieces);
     for (unsigned p = lane / lanes; p < tile.pieces; p += kWarp / lanes) {

@@ -83,25 +83,29 @@ extern "C" __global__ void __launch_bounds__(kBulkWarps* kWarp, 1)
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 
-  const unsigned step = gridDim.x * kBulkWarps;
-  const unsigned first = arguments.tile_begin + blockIdx.x + warp * gridDim.x;
+  const unsigned workers = gridDim.x * kBulkWarps;
+  const unsigned worker = blockIdx.x + warp * gridDim.x;
   const auto load_into = [&](unsigned stage, unsigned tile_index) {
     const Tile tile = tile_at(arguments, tile_index);
     ring.staged[stage] = {tile.destination, tile.destination_piece_stride, tile.pieces, tile.bytes};
     load_tile(tile, ring_at + stage * kTileBytes, barriers_at + 8 * stage);
   };
-  unsigned to_load = first;
-  for (unsigned s = 0; s + 1 < kBulkStages && to_load < arguments.tile_end; ++s, to_load += step) load_into(s, to_load);
+  unsigned loaded = 0;
+  unsigned next = tile_of_worker(arguments, worker, workers, loaded);
+  const auto load_next_into = [&](unsigned stage) {
+    load_into(stage, next);
+    next = tile_of_worker(arguments, worker, workers, ++loaded);
+  };
+  for (unsigned s = 0; s + 1 < kBulkStages && next < arguments.tile_end; ++s) load_next_into(s);
   unsigned stage = 0;
   unsigned parity = 0;
-  for (unsigned t = first; t < arguments.tile_end; t += step) {
+  for (unsigned stored = 0; stored < loaded; ++stored) {
     await_load(barriers_at + 8 * stage, parity);
     store_tile(ring.staged[stage], ring_at + stage * kTileBytes);
-    if (to_load < arguments.tile_end) {
+    if (next < arguments.tile_end) {
       // The stage before this one is loaded again once its store has read it; the store just begun may go on.
       asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-      load_into(stage == 0 ? kBulkStages - 1 : stage - 1, to_load);
-      to_load += step;
+      load_next_into(stage == 0 ? kBulkStages - 1 : stage - 1);
     }
     if (++stage == kBulkStages) {
       stage = 0;
