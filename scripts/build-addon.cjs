@@ -66,6 +66,8 @@ function runCmakeJs() {
     'Release',
     '--parallel',
     parallel,
+    '--log-level',
+    'warn',
   ];
   const result = spawnSync(process.execPath, args, { cwd: root, env, stdio: ['ignore', 'inherit', 'inherit'] });
   if (result.status !== 0) throw new BuildError('the compiler output above says what went wrong');

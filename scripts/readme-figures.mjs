@@ -52,7 +52,7 @@ function ttftFigures() {
       ms(row.prefillMs?.p50),
       ms(row.transferMs?.p50),
       ms(row.exposedTailMs?.p50),
-      row.hiddenShare == null ? '-' : `${(100 * row.hiddenShare).toFixed(0)} %`,
+      row.hiddenShare == null ? '-' : `${Math.round(100 * row.hiddenShare)} %`,
       row.wrongBytes,
     ]);
     return [

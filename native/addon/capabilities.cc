@@ -71,6 +71,8 @@ Napi::Value query_capabilities(const Napi::CallbackInfo& info) {
   NixlOptions options;
   options.library_path = to_text(info, 0, "the NIXL library");
   options.package_tree = to_text(info, 1, "the NIXL package tree");
+  // On this thread, because JavaScript writes the environment here too.
+  prepare_process_for_nixl();
   return PromiseWorker<Findings>::run(
       info.Env(),
       [options] {

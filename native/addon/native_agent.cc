@@ -271,6 +271,8 @@ Napi::Value NativeAgent::close(const Napi::CallbackInfo& info) {
   if (!(deadline_ms >= 0)) throw_argument(env, "deadlineMs must be a number from 0 on");
   const auto limit = std::chrono::microseconds(static_cast<std::int64_t>(std::min(deadline_ms, kLongestMs) * 1000));
   state_ = State::kClosing;
+  // At once, not when the progress thread gets there: nothing that JS starts from now on may use the memory.
+  session_->engine->leases().close();
   const auto reply = expect_reply(env);
   session_->engine->push(
       CloseAgent{std::chrono::steady_clock::now() + limit,

@@ -1,7 +1,6 @@
 #include "core/page_copy.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdint>
 #include <cstring>
 
@@ -14,7 +13,7 @@ namespace {
 
 constexpr std::size_t kLine = 64;
 // The hardware's own prefetcher has caught up after this much of a page.
-constexpr std::size_t kPrefetchedBytes = 16 * kLine;
+constexpr std::size_t kPrefetchedBytes = 8 * kLine;
 
 #if defined(__SSE2__)
 constexpr std::size_t kStreamedFrom = 1024;
@@ -59,9 +58,9 @@ void copy_page(std::byte* destination, const std::byte* source, std::size_t byte
 
 void publish_copies() {
 #if defined(__SSE2__)
+  // Streaming stores are the only ones that locks and system calls do not order by themselves.
   _mm_sfence();
 #endif
-  std::atomic_thread_fence(std::memory_order_release);
 }
 
 }  // namespace kvt

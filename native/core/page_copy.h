@@ -13,7 +13,7 @@ void prefetch_page(const std::byte* source, std::size_t bytes);
 // threads may see the bytes only after publish_copies.
 void copy_page(std::byte* destination, const std::byte* source, std::size_t bytes);
 
-// Orders everything copied by this thread before whatever it writes next.
+// Makes everything this thread copied as visible to others as ordinary stores are: by the next lock or system call.
 void publish_copies();
 
 }  // namespace kvt

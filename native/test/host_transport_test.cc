@@ -271,6 +271,37 @@ TEST(HostTransport, ALinkKeepsBatchesInFlightUntilTheirBytesHaveLeft) {
   EXPECT_EQ(*second - *first, std::chrono::nanoseconds(8 << 20));
 }
 
+TEST(HostTransport, ALateThreadDoesNotSlowTheModelledLink) {
+  const auto a = open_host(1.0);
+  const auto b = open_host();
+  const Region from = allocate(a.get(), 1 << 20);
+  const Region to = allocate(b.get(), 1 << 20);
+  ASSERT_TRUE(a->begin_add_peer(1, metadata_of(b.get())).is_ok());
+  Status error;
+  ASSERT_EQ(connect(a.get(), 1, b.get(), &error), PeerState::kReady);
+  constexpr auto kBatch = std::chrono::nanoseconds(8 << 20);
+  const std::vector<kvt::Run> runs{{from.base, to.base, 1 << 20}};
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  ASSERT_EQ(a->post(1, 1, runs).state, BatchState::kInFlight);
+  const TimePoint first = *a->next_wakeup(now());
+  std::this_thread::sleep_until(first + 3 * kBatch);
+
+  // What waited for room goes on where the link was, and has left as well by now.
+  ASSERT_EQ(a->poll(1).state, BatchState::kDone);
+  ASSERT_EQ(a->post(2, 1, runs).state, BatchState::kInFlight);
+  ASSERT_EQ(a->poll(2).state, BatchState::kDone);
+  ASSERT_EQ(a->post(3, 1, runs).state, BatchState::kInFlight);
+  EXPECT_EQ(*a->next_wakeup(now()), first + 2 * kBatch);
+
+  // After a sleep nothing was waiting: idle time is lost.
+  std::this_thread::sleep_until(first + 5 * kBatch);
+  ASSERT_EQ(a->poll(3).state, BatchState::kDone);
+  (void)a->next_wakeup(now());
+  const TimePoint before = now();
+  ASSERT_EQ(a->post(4, 1, runs).state, BatchState::kInFlight);
+  EXPECT_GE(*a->next_wakeup(now()), before + kBatch);
+}
+
 TEST(HostTransport, AWaitingConnectionWakesThePoller) {
   const auto a = open_host();
   const auto b = open_host();

@@ -40,7 +40,7 @@ std::vector<std::byte> resealed(std::vector<std::byte> bytes) {
 std::string refusal(const std::vector<std::byte>& bytes) {
   Envelope out;
   const Status status = decode_envelope(bytes, &out);
-  EXPECT_EQ(status.code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(status.code(), StatusCode::kTransport);
   return status.message();
 }
 

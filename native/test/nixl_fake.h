@@ -6,8 +6,7 @@
 
 namespace kvt::test {
 
-// The script and the record of the fake libnixl_capi.so (nixl_fake_library.cc), reached through its `fake_nixl`
-// function.
+// Script and record of the fake libnixl_capi.so (nixl_fake_library.cc), reached through its function `fake_nixl`.
 struct FakeNixl {
   int post_code = 1;
   // What get_xfer_status answers, in turn; the last one stays.

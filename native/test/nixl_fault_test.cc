@@ -223,12 +223,12 @@ TEST_F(NixlFault, RefusesRunsOutsideWhatBothSidesRegistered) {
 }
 
 TEST_F(NixlFault, RefusesItselfTheSamePeerTwiceAndABlobOfAnotherName) {
-  EXPECT_EQ(transport_->begin_add_peer(2, metadata_of("self", "self")).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(transport_->begin_add_peer(2, metadata_of("self", "self")).code(), StatusCode::kTransport);
   EXPECT_EQ(transport_->begin_add_peer(2, metadata_of("peer-b", "peer-b")).code(), StatusCode::kState);
   fake_->calls.clear();
-  EXPECT_EQ(transport_->begin_add_peer(2, metadata_of("peer-x", "peer-b")).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(transport_->begin_add_peer(2, metadata_of("peer-x", "peer-b")).code(), StatusCode::kTransport);
   EXPECT_FALSE(called("invalidate")) << "peer-b is somebody's connection";
-  EXPECT_EQ(transport_->begin_add_peer(2, metadata_of("peer-x", "peer-y")).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(transport_->begin_add_peer(2, metadata_of("peer-x", "peer-y")).code(), StatusCode::kTransport);
   EXPECT_TRUE(called("invalidate peer-y"));
 }
 

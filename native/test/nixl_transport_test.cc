@@ -87,8 +87,7 @@ TEST_F(NixlPair, ScatteredAndOddRunsArriveByteForByteAndNowhereElse) {
   }
   std::vector<std::uint8_t> expected(kPool, 0);
 
-  // 2,048 pages of 32 KiB in the first 128 MiB, every second one used, shuffled on both sides; then odd sizes at odd
-  // addresses.
+  // Every second 32 KiB page of the first 128 MiB, shuffled on both sides; then odd sizes at odd addresses.
   constexpr std::size_t kPage = 32768;
   std::vector<std::size_t> pages(2048);
   std::iota(pages.begin(), pages.end(), 0);
@@ -125,8 +124,7 @@ TEST_F(NixlPair, ScatteredAndOddRunsArriveByteForByteAndNowhereElse) {
   EXPECT_EQ(std::memcmp(to, expected.data(), kPool), 0);
 }
 
-// UCX puts a jump over the first bytes of these when it hooks them, and races with every malloc of the process while it
-// does.
+// UCX writes a jump over the first bytes of these when it hooks them, and then races with every malloc.
 TEST_F(NixlPair, TheMemoryCallsOfTheProcessAreNotHooked) {
   for (const char* name : {"sbrk", "brk", "munmap", "mmap", "madvise"}) {
     const auto* code = static_cast<const std::uint8_t*>(::dlsym(RTLD_DEFAULT, name));
@@ -181,7 +179,7 @@ TEST_F(NixlPair, DamagedMetadataIsRefusedAndTheRealOneStillWorks) {
   }
   std::vector<std::byte> own;
   ASSERT_TRUE(writer_->metadata(&own).is_ok());
-  EXPECT_EQ(writer_->begin_add_peer(1, own).code(), StatusCode::kInvalidArgument);
+  EXPECT_EQ(writer_->begin_add_peer(1, own).code(), StatusCode::kTransport);
   EXPECT_TRUE(writer_->begin_add_peer(1, metadata_).is_ok());
 }
 

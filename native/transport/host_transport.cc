@@ -31,8 +31,7 @@ constexpr BatchLimits kUnpacedLimits{.max_runs = 1024, .max_bytes = std::size_t{
 // NOLINTNEXTLINE(performance-no-int-to-ptr): runs name memory by address
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
 
-// With a link, a batch is half a millisecond of it, and eight are queued: a thread that is scheduled a few milliseconds
-// late then still finds the modelled link busy, as a real card would be.
+// With a link, a batch is half a millisecond of it, and eight are queued, about what a card holds.
 BatchLimits paced_limits(double gbps) {
   const auto half_millisecond = static_cast<std::size_t>(gbps * 1e9 / 8 * 0.5e-3);
   BatchLimits limits = kUnpacedLimits;
@@ -82,6 +81,10 @@ class HostTransport final : public Transport {
   std::optional<LinkPacer> pacer_;
   BatchLimits limits_;
   std::unordered_map<BatchId, Paced> paced_;
+  // When the last batch that poll saw off had left the link. What is posted before the thread sleeps again was waiting
+  // for that moment, so the link goes on from there: a card would not have paused because this thread was scheduled
+  // late.
+  mutable std::optional<TimePoint> link_idle_since_;
 };
 
 Status HostTransport::open() {
@@ -169,7 +172,7 @@ BatchResult HostTransport::post(BatchId batch, PeerId peer, std::span<const Run>
   HostPeer& to = entry->second;
   if (!to.check_alive()) return failed(to.error());
 
-  const TimePoint started = std::chrono::steady_clock::now();
+  const TimePoint now = std::chrono::steady_clock::now();
   std::size_t bytes = 0;
   for (std::size_t i = 0; i < runs.size(); ++i) {
     const Run& run = runs[i];
@@ -186,7 +189,7 @@ BatchResult HostTransport::post(BatchId batch, PeerId peer, std::span<const Run>
   // Asked again: bytes that were copied while the peer died arrived nowhere.
   if (!to.check_alive()) return failed(to.error());
   if (!pacer_) return {BatchState::kDone, false, {}};
-  paced_.emplace(batch, Paced{peer, pacer_->enqueue(started, bytes)});
+  paced_.emplace(batch, Paced{peer, pacer_->enqueue(link_idle_since_.value_or(now), bytes)});
   return {BatchState::kInFlight, false, {}};
 }
 
@@ -198,7 +201,9 @@ BatchResult HostTransport::poll(BatchId batch) {
     paced_.erase(entry);
     return failed(peer == peers_.end() ? Status(StatusCode::kPeerLost, "the peer was removed") : peer->second.error());
   }
-  if (std::chrono::steady_clock::now() < entry->second.leaves_at) return {BatchState::kInFlight, false, {}};
+  const TimePoint left_at = entry->second.leaves_at;
+  if (std::chrono::steady_clock::now() < left_at) return {BatchState::kInFlight, false, {}};
+  if (!link_idle_since_ || *link_idle_since_ < left_at) link_idle_since_ = left_at;
   paced_.erase(entry);
   return {BatchState::kDone, false, {}};
 }
@@ -220,6 +225,7 @@ void HostTransport::progress() {
 }
 
 std::optional<TimePoint> HostTransport::next_wakeup(TimePoint now) const {
+  link_idle_since_.reset();
   std::optional<TimePoint> earliest = listener_->next_deadline();
   const auto consider = [&earliest](std::optional<TimePoint> at) {
     if (at && (!earliest || *at < *earliest)) earliest = at;

@@ -16,8 +16,7 @@ using RegDlist = struct RegDlistObject*;
 using XferReq = struct XferReqObject*;
 using NotifMap = struct NotifMapObject*;
 
-// Until NIXL's versioned C API nearly every failure is kBackendError: callers learn more from what they did and from
-// check_remote_md.
+// Until NIXL's versioned C API nearly every failure is kBackendError: what it means follows from what was asked.
 enum Code : int {
   kSuccess = 0,
   kInProgress = 1,

@@ -13,9 +13,10 @@
 namespace kvt::nixl {
 
 // Role: one NIXL agent with its UCX backend: the C API with C++ ownership and our Status, and no policy.
-// Threading: every method on one thread. UCX runs in its single-thread mode, because no lock and no thread of NIXL's
-// own is asked for. Ownership: destroy() ends the agent; without it the agent is left alone for ever, which is what a
-// transfer that may still land needs.
+// Threading: every method on one thread. UCX runs in its single-thread mode, because NIXL is asked for no thread and no
+//   lock of its own.
+// Ownership: destroy() ends the agent; without it the agent is left alone for ever, which is what a transfer that may
+//   still land needs.
 class NixlAgent {
  public:
   NixlAgent(const Library& library, std::string name) : library_(library), name_(std::move(name)) {}
@@ -44,8 +45,7 @@ class NixlAgent {
     const Region* source = nullptr;
     const Region* destination = nullptr;
   };
-  // A write of `runs` to `remote`. All sources are of one memory kind, and all destinations. Nothing has started on
-  // return.
+  // A write of `runs` to `remote`; sources are of one memory kind, and destinations too. Starts nothing.
   Status create_write(const std::string& remote, std::span<const PlacedRun> runs, XferReq* request);
   int post(XferReq request);
   int status(XferReq request);

@@ -7,10 +7,8 @@
 namespace kvt::nixl {
 
 // Role: how often the progress thread drives UCX while it has no batch of its own.
-// Why: a peer's writes may need this side's CPU (TCP, wire-up, emulated writes), and NIXL's C API gives no descriptor
-// to wait on and
-//   no sign of inbound work. What shows inbound work is time: a progress call that found nothing takes about a
-//   microsecond.
+// Why: a peer's writes may need this side's CPU (TCP, wire-up, emulated writes), and NIXL's C API has no descriptor to
+//   wait on and no sign of inbound work. Time is one: a progress call that found nothing takes about a microsecond.
 class Cadence {
  public:
   // Someone here or there just used the agent.

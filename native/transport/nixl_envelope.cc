@@ -48,9 +48,7 @@ bool is_valid_name(std::string_view name) {
   });
 }
 
-Status refuse(const std::string& what) {
-  return {StatusCode::kInvalidArgument, "NIXL agent metadata is malformed: " + what};
-}
+Status refuse(const std::string& what) { return {StatusCode::kTransport, "NIXL agent metadata is malformed: " + what}; }
 
 }  // namespace
 

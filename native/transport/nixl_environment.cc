@@ -70,8 +70,7 @@ void prepare_ucx_environment(std::vector<std::string>* notes) {
 
 CudaDriver find_cuda_driver() {
   CudaDriver driver;
-  // The device node is asked first: loading the driver library costs time and means nothing on a machine without a
-  // device.
+  // The device node is asked first: the driver library costs time and means nothing on a machine without a device.
   if (::access("/dev/nvidiactl", F_OK) != 0 && ::access("/dev/dxg", F_OK) != 0) return driver;
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE);
   if (library == nullptr) return driver;

@@ -46,8 +46,7 @@ std::string path_of(void* function, const std::string& asked) {
   return info.dli_fname;
 }
 
-// A wheel's tree names its version in the folder <wheel>-<version>.dist-info; the C API before its versioned form tells
-// none.
+// A wheel's tree names its version in the folder <wheel>-<version>.dist-info; the C API up to 1.5 tells none.
 std::string version_of(const std::string& path, void* handle) {
   const fs::path folder = fs::path(path).parent_path();
   const std::string hidden = folder.filename().string();

@@ -20,8 +20,7 @@ Status out_of_memory(std::size_t size, int error) {
           "cannot allocate a pool of " + std::to_string(size) + " bytes: " + std::strerror(error)};
 }
 
-// Faults every page in now. The kernel reports a shortage where it can (Linux 5.14); on older ones a plain touch has to
-// do.
+// Faults every page in now. Linux 5.14 reports a shortage; on an older one a plain touch has to do.
 int populate(void* base, std::size_t size, std::size_t page) {
   if (::madvise(base, size, MADV_POPULATE_WRITE) == 0) return 0;
   if (errno != EINVAL) return errno;

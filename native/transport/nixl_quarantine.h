@@ -13,9 +13,9 @@ namespace kvt::nixl {
 
 // Role: keeps what failed without proof that it stopped, until nothing of it can touch memory any more.
 // Why: NIXL reports an error once and then never polls the operation again, and a post that fails may have started part
-// of its
-//   work. So an errored request cannot be seen to end. What ends it is the end of its connection: every request to the
-//   peer released (each one pins the endpoint), the peer invalidated, and a time for the endpoint's asynchronous close.
+//   of its work, so that an errored request cannot be seen to end. What ends it is the end of its connection: every
+//   request to the peer released (each one pins the endpoint), the peer invalidated, and a time for the endpoint's
+//   asynchronous close.
 // Ownership: of the requests it holds, until begin_grace gives them to `release`.
 class Quarantine {
  public:

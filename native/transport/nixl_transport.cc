@@ -32,8 +32,7 @@ enum class AgentPhase : std::uint8_t {
   kNew,
   kOpen,
   kClosed,
-  // Closed while something might still land: agent, registrations and memory are left alone for the rest of the
-  // process.
+  // Closed while something might still land: agent, registrations and memory stay for the rest of the process.
   kAbandoned,
 };
 
@@ -72,9 +71,8 @@ BatchResult failed(StatusCode code, std::string message) {
 
 // Role: Transport over one NIXL agent.
 // Threading: one thread; NIXL runs without locks and without a thread of its own.
-// Ownership: the mapped regions, until close() proves that nothing can touch them. An abandoned agent keeps them for
-// ever. Ordering: requests released, then peers invalidated, then regions deregistered, then the agent destroyed, then
-// memory unmapped.
+// Ownership: the mapped regions, until close() proves that nothing can touch them; an abandoned agent keeps them.
+// Ordering: requests released, peers invalidated, regions deregistered, agent destroyed, memory unmapped.
 class NixlTransport final : public Transport {
  public:
   NixlTransport(const nixl::Library& library, NixlOptions options)
@@ -180,7 +178,7 @@ bool NixlTransport::is_connected(const std::string& name) const {
 
 Status NixlTransport::check_new_name(const std::string& name) const {
   if (name == options_.agent_name) {
-    return {StatusCode::kInvalidArgument, "the peer's metadata is this agent's own"};
+    return {StatusCode::kTransport, "the peer's metadata is this agent's own"};
   }
   if (is_connected(name)) return {StatusCode::kState, "peer " + name + " is connected already; remove it first"};
   if (std::find(lost_names_.begin(), lost_names_.end(), name) != lost_names_.end()) {
@@ -206,7 +204,7 @@ Status NixlTransport::add_peer(PeerId peer, std::span<const std::byte> metadata)
   if (loaded != envelope.name) {
     // Never drop a remote that another peer id stands for: that would let one peer cut off another.
     if (!is_connected(loaded)) agent_.invalidate_remote(loaded);
-    return {StatusCode::kInvalidArgument, "the peer's metadata names two agents, " + envelope.name + " and another"};
+    return {StatusCode::kTransport, "the peer's metadata names two agents, " + envelope.name + " and another"};
   }
   peers_.emplace(peer,
                  Peer{.name = std::move(envelope.name), .regions = std::move(envelope.regions), .error = Status::ok()});
@@ -315,8 +313,7 @@ BatchResult NixlTransport::settle(BatchId batch, int code, const char* action) {
     end_batch(batch, entry.peer);
     return {.state = BatchState::kDone, .may_still_land = false, .error = Status::ok()};
   }
-  // Whatever failed may have started, or be running still: NIXL stops at the first bad descriptor and forgets the
-  // others.
+  // What failed may be running still: NIXL stops at the first bad descriptor and forgets the others.
   Status error = explain_failure(&peers_.at(entry.peer), code, action);
   quarantine_.hold(batch, entry.peer, entry.request);
   end_batch(batch, entry.peer);

@@ -10,8 +10,7 @@
 namespace kvt {
 
 // A transport over NIXL's UCX backend. Loads the library; the agent itself is created by open().
-// Null with `error` set (kCapability, ends with the remedy) when no usable NIXL is found or the agent name cannot be
-// used.
+// Null with `error` set when no usable NIXL is found (kCapability, ends with the remedy) or the name cannot be used.
 std::unique_ptr<Transport> make_nixl_transport(const NixlOptions& options, Status* error);
 
 // The same over a library that the caller opened, which must outlive the transport.

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -22,17 +23,25 @@ constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 std::string errno_text() { return std::strerror(errno); }
 
-// Of /proc/meminfo; 0 when it cannot be read.
-std::size_t available_memory() {
-  std::FILE* file = std::fopen("/proc/meminfo", "re");
+// The first number that `format` finds in a line of the file, or 0.
+std::size_t read_number(const char* path, const char* format) {
+  std::FILE* file = std::fopen(path, "re");
   if (file == nullptr) return 0;
   char line[128];
-  std::size_t kib = 0;
+  std::size_t number = 0;
   while (std::fgets(line, sizeof line, file) != nullptr) {
-    if (std::sscanf(line, "MemAvailable: %zu kB", &kib) == 1) break;
+    if (std::sscanf(line, format, &number) == 1) break;
   }
   std::fclose(file);
-  return kib * 1024;
+  return number;
+}
+
+// What the machine has free, or the container may use at most if that is less; 0 when neither can be read.
+std::size_t available_memory() {
+  const std::size_t machine = read_number("/proc/meminfo", "MemAvailable: %zu kB") * 1024;
+  const std::size_t container = read_number("/sys/fs/cgroup/memory.max", "%zu");
+  if (machine == 0 || container == 0) return std::max(machine, container);
+  return std::min(machine, container);
 }
 
 // An address range aligned so that huge pages can back it, or MAP_FAILED.

@@ -180,13 +180,10 @@ class NativeTransferAgent implements TransferAgent {
     return PATHS[this.kind];
   }
 
-  close(deadlineMs: number): Promise<CloseReport> {
-    this.#closing ??= this.#close(deadlineMs);
+  async close(deadlineMs: number): Promise<CloseReport> {
+    if (!(deadlineMs >= 0)) throw new ArgumentError('deadlineMs must be a number of milliseconds from 0 on');
+    this.#closing ??= this.#ask((native) => native.close(deadlineMs));
     return this.#closing;
-  }
-
-  async #close(deadlineMs: number): Promise<CloseReport> {
-    return attemptAsync(() => this.#native.close(deadlineMs));
   }
 
   #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {

@@ -94,8 +94,13 @@ export interface TransferAgent {
 
   /** What a peer needs to write here. Covers every pool allocated so far. */
   metadata(): Promise<Uint8Array>;
-  /** @throws TransportError when the metadata cannot be loaded or the peer does not hand over its memory */
+  /**
+   * @throws TransportError when the metadata cannot be loaded or the peer does not hand over its memory
+   * @throws PeerLostError when the peer is gone already
+   * @throws CapabilityError when the peer runs where this kind of agent cannot reach it
+   */
   addPeer(metadata: Uint8Array, peerId: string): Promise<PeerHandle>;
+  /** What was not posted to it fails; what was posted still ends and completes. Does not wait for that. Idempotent. */
   removePeer(peer: PeerHandle): Promise<void>;
 
   /** @throws ArgumentError when a fragment leaves its slot, or a pool leaves the memory that its side registered */

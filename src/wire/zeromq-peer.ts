@@ -167,6 +167,9 @@ export class ZeromqPeer {
         if (this.#state === 'connecting') this.#state = 'retrying';
         this.#notifySettled();
         break;
+      default:
+        // Steps of connecting, and events of bound sockets: nothing is decided by them.
+        break;
     }
   }
 

@@ -296,25 +296,31 @@ export function agentSuite(kind: TransferAgent['kind'], open: (name: string) => 
     });
 
     it('lets two agents add each other at the same time', async () => {
-      const [forth, back] = await Promise.all([
-        target.metadata().then((metadata) => writer.addPeer(metadata, 'again')),
-        writer.metadata().then((metadata) => target.addPeer(metadata, 'writer')),
-      ]);
-      const table = target.prepareFragments(back, poolTable(destination, SLOT), poolTable(source, SLOT), [
-        fragment({ bytes: SLOT }),
-      ]);
-      target.writeBytes(destination.base, patterned(SLOT, 8));
-      const answers = new CompletionLog(target);
-      target.submit({
-        id: 1,
-        peer: back,
-        flow: 0,
-        groups: [{ fragments: table, slotPairs: Int32Array.of(0, 5) }],
-        after: null,
-      });
-      expect((await answers.of(1)).status).toBe('transferred');
-      expect(writer.readBytes(source.base + 5 * SLOT, SLOT)).toEqual(patterned(SLOT, 8));
-      await writer.removePeer(forth);
+      const [left, right] = await Promise.all([open('left'), open('right')]);
+      try {
+        const [leftPool, rightPool] = await Promise.all([
+          left.allocatePool({ sizeBytes: POOL_BYTES }),
+          right.allocatePool({ sizeBytes: POOL_BYTES }),
+        ]);
+        const metadata = await Promise.all([left.metadata(), right.metadata()]);
+        const [, back] = await Promise.all([left.addPeer(metadata[1], 'right'), right.addPeer(metadata[0], 'left')]);
+        const fragments = right.prepareFragments(back, poolTable(rightPool, SLOT), poolTable(leftPool, SLOT), [
+          fragment({ bytes: SLOT }),
+        ]);
+        right.writeBytes(rightPool.base, patterned(SLOT, 8));
+        const answers = new CompletionLog(right);
+        right.submit({
+          id: 1,
+          peer: back,
+          flow: 0,
+          groups: [{ fragments, slotPairs: Int32Array.of(0, 5) }],
+          after: null,
+        });
+        expect((await answers.of(1)).status).toBe('transferred');
+        expect(left.readBytes(leftPool.base + 5 * SLOT, SLOT)).toEqual(patterned(SLOT, 8));
+      } finally {
+        await Promise.all([left.close(5000), right.close(5000)]);
+      }
     });
 
     it('forgets a removed peer and answers what waited for it', async () => {
@@ -343,6 +349,8 @@ export function agentSuite(kind: TransferAgent['kind'], open: (name: string) => 
       const groups = [{ fragments, slotPairs: Int32Array.of(0, 0) }];
       const event = writer.createEvent();
       writer.submit({ id: 1, peer, flow: 0, groups, after: event });
+      await expect(writer.close(-1)).rejects.toBeInstanceOf(ArgumentError);
+      await expect(writer.close(Number.NaN)).rejects.toBeInstanceOf(ArgumentError);
       const closing = writer.close(5000);
       expect(await writer.close(0)).toEqual(await closing);
       expect(await closing).toEqual({ drained: true, outstanding: 0 });
@@ -355,9 +363,9 @@ export function agentSuite(kind: TransferAgent['kind'], open: (name: string) => 
       expect(() => writer.createEvent()).toThrow(StateError);
       expect(() => writer.readBytes(source.base, 1)).toThrow(StateError);
       expect(() => writer.writeBytes(source.base, new Uint8Array(1))).toThrow(StateError);
-      expect(() =>
-        writer.prepareFragments(peer, poolTable(source, SLOT), poolTable(destination, SLOT), []),
-      ).toThrow(StateError);
+      expect(() => writer.prepareFragments(peer, poolTable(source, SLOT), poolTable(destination, SLOT), [])).toThrow(
+        StateError,
+      );
       await expect(writer.allocatePool({ sizeBytes: 4096 })).rejects.toBeInstanceOf(StateError);
       await expect(writer.metadata()).rejects.toBeInstanceOf(StateError);
       await expect(writer.addPeer(new Uint8Array(1), 'x')).rejects.toBeInstanceOf(StateError);

@@ -165,7 +165,7 @@ describe('shutdown', () => {
     const closing = pair.context.transceiver.close(1000);
     await pair.run(400);
     expect(await closing).toEqual({ drained: true, outstanding: 0 });
-    await pair.generation.transceiver.takeSettled();
+    pair.generation.transceiver.takeSettled();
     expect(pair.generation.settled).toHaveLength(1);
     expect(() => pair.context.transceiver.receiverReady(context)).toThrow(/closed/);
   });

@@ -38,8 +38,8 @@ function describe(error: unknown): ReceiverAnswer {
 }
 
 async function end(): Promise<void> {
-  setTimeout(() => process.exit(1), 1500).unref();
-  await Promise.all([...opened.values()].map(({ agent }) => agent.close(1000)));
+  setTimeout(() => process.exit(1), 1000).unref();
+  await Promise.all([...opened.values()].map(({ agent }) => agent.close(500)));
   process.exit(0);
 }
 

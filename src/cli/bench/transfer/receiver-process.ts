@@ -5,7 +5,7 @@ import { CapabilityError, InternalError, PeerLostError, TransportError } from '.
 import type { ReceiverAnswer, ReceiverCommand } from './receiver-messages.js';
 
 const RECEIVER_ENTRY = fileURLToPath(new URL('./receiver-entry.js', import.meta.url));
-const END_DEADLINE_MS = 2500;
+const END_DEADLINE_MS = 1200;
 
 /** The receiving process, seen from the sender. Commands are answered one at a time. */
 export class ReceiverProcess {

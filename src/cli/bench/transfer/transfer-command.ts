@@ -19,6 +19,9 @@ const WAYS: readonly CopyWay[] = ['memcpy', 'contiguous', 'host', 'nixl'];
 /** Smallest and largest page sizes a view of two-byte elements can have. */
 const MIN_PAGE_BYTES = 64;
 
+/** After Ctrl-C the bench is gone within two seconds. */
+const INTERRUPT_DEADLINE_MS = 1200;
+
 interface TransferRow {
   readonly pageBytes: number;
   readonly pages: number;
@@ -61,6 +64,8 @@ export async function transferCommand(args: readonly string[]): Promise<number> 
   const stop = (): void => {
     interrupted = true;
     void receiver.end();
+    // A pool that is being allocated cannot be interrupted, only left behind.
+    setTimeout(() => process.exit(130), INTERRUPT_DEADLINE_MS).unref();
   };
   process.on('SIGINT', stop);
   process.on('SIGTERM', stop);
@@ -101,7 +106,14 @@ export async function transferCommand(args: readonly string[]): Promise<number> 
     out.write(`${met ? 'met    ' : 'NOT MET'}  ${name} ${subject}: ${value.toFixed(2)} ${relation} ${bound}\n`);
   }
   writeJson(options.json, output);
-  if (interrupted) return 130;
+  if (interrupted) {
+    out.write(
+      rows.length > 0
+        ? 'interrupted: the figures above are what was measured until then\n'
+        : 'interrupted before anything was measured\n',
+    );
+    return 130;
+  }
   return checks.some((check) => check.judged && !check.met) ? 1 : 0;
 }
 

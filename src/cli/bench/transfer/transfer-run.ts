@@ -106,7 +106,7 @@ export class TransferRun {
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#lanes.map(({ agent }) => agent.close(1000)));
+    await Promise.all(this.#lanes.map(({ agent }) => agent.close(500)));
   }
 
   #prepare(lane: Lane, local: PageTable, remote: PageTable, pageBytes: number): FragmentTable {

@@ -50,7 +50,7 @@ export function headlines(rows: readonly TtftRow[]): readonly string[] {
         ? ''
         : `, ${((100 * saved) / (monolithic - ideal)).toFixed(0)} % of what the ideal saves`;
     return [
-      `${subjectOf(row)} tokens: TTFT ${formatMs(pipelined)} ms pipelined, ${formatMs(monolithic)} ms monolithic ` +
+      `${row.promptTokens === null ? 'trace' : `${subjectOf(row)} tokens`}: TTFT ${formatMs(pipelined)} ms pipelined, ${formatMs(monolithic)} ms monolithic ` +
         `(x ${(pipelined / monolithic).toFixed(2)}, ${formatMs(saved)} ms saved${ofIdeal})`,
     ];
   });

@@ -63,11 +63,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   const progress = new Progress(groups.reduce((total, group) => total + group.requests.length, 0));
   const cluster = new TtftCluster();
 
-  let interrupted = false;
-  const interrupt = (): void => {
-    interrupted = true;
-    cluster.interrupt();
-  };
+  const interrupt = (): void => cluster.interrupt();
   const signals = ['SIGINT', 'SIGTERM', 'SIGHUP'] as const;
   for (const signal of signals) process.on(signal, interrupt);
 
@@ -132,12 +128,14 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   };
   if (rows.length > 0) {
     for (const line of ['', ttftTable(rows), '', ...headlines(rows), ...checkLines(checks)]) say(line);
-  } else if (interrupted) {
-    say('interrupted before anything was measured');
   }
   writeJson(options.json, output);
   if (failure instanceof InterruptedError) {
-    say('interrupted: the figures above are what was measured until then');
+    say(
+      rows.length > 0
+        ? 'interrupted: the figures above are what was measured until then'
+        : 'interrupted before anything was measured',
+    );
     return 130;
   }
   if (failure instanceof Error) throw failure;

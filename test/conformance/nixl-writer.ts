@@ -1,0 +1,91 @@
+import { createAgent } from '../../src/agent/native-agent.js';
+import type {
+  Completion,
+  DrainedNotice,
+  FragmentTable,
+  PeerHandle,
+  Pool,
+  TransferAgent,
+} from '../../src/agent/transfer-agent.js';
+import type { PageTable } from '../../src/mapping/page-table.js';
+import { Collector, withDeadline } from '../support/deadline.js';
+import type { NixlTarget } from './nixl-target.js';
+
+/** A target as the writer knows it: pages of one size over its whole pool. */
+export interface Connection {
+  readonly peer: PeerHandle;
+  readonly fragments: FragmentTable;
+}
+
+/** A writing agent with one pool in this process, and everything it reported. */
+export class NixlWriter {
+  readonly agent: TransferAgent;
+  readonly pool: Pool;
+  readonly #notices = new Collector<Completion | DrainedNotice>();
+
+  private constructor(agent: TransferAgent, pool: Pool) {
+    this.agent = agent;
+    this.pool = pool;
+    agent.onCompletions((batch) => batch.forEach(this.#notices.push));
+  }
+
+  /** @param tls UCX_TLS, which UCX reads from the environment when the agent opens */
+  static async open(poolBytes: number, tls: string): Promise<NixlWriter> {
+    process.env['UCX_TLS'] = tls;
+    const agent = await createAgent({ kind: 'nixl', name: 'writer' });
+    return new NixlWriter(agent, await agent.allocatePool({ sizeBytes: poolBytes }));
+  }
+
+  async connect(target: NixlTarget, pageBytes: number): Promise<Connection> {
+    const peer = await this.agent.addPeer(target.hello.metadata, 'target');
+    const table = (base: number): PageTable => ({
+      pools: [
+        {
+          base,
+          memory: { kind: 'host' },
+          slotBytes: pageBytes,
+          slotStride: pageBytes,
+          slotCount: Math.floor(this.pool.sizeBytes / pageBytes),
+        },
+      ],
+      layerGroups: [],
+      aux: null,
+    });
+    const fragments = this.agent.prepareFragments(peer, table(this.pool.base), table(target.hello.base), [
+      { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, bytes: pageBytes, count: 1, srcStride: 0, dstStride: 0 },
+    ]);
+    return { peer, fragments };
+  }
+
+  /** Submissions of one flow end one after the other. */
+  submit(id: number, { peer, fragments }: Connection, slotPairs: Int32Array, flow = 1): void {
+    this.agent.submit({ id, peer, flow, groups: [{ fragments, slotPairs }], after: null });
+  }
+
+  completions(): Completion[] {
+    return this.#notices.values.filter((notice) => notice.kind === 'completion');
+  }
+
+  /** Submissions whose memory was reported drained after their completion. */
+  drainedLater(): number[] {
+    return this.#notices.values.filter(({ kind }) => kind === 'drained').map(({ submission }) => submission);
+  }
+
+  async completionOf(submission: number): Promise<Completion> {
+    const find = (): Completion | undefined => this.completions().find((each) => each.submission === submission);
+    await this.#until(() => find() !== undefined, `submission ${submission}`);
+    return find() as Completion;
+  }
+
+  async completionsOf(count: number): Promise<Completion[]> {
+    await this.#until(() => this.completions().length >= count, `${count} submissions`);
+    return this.completions();
+  }
+
+  async #until(isReached: () => boolean, what: string): Promise<void> {
+    const reached = async (): Promise<void> => {
+      while (!isReached()) await this.#notices.waitFor(this.#notices.values.length + 1, 10_000);
+    };
+    await withDeadline(reached(), 15_000, () => `${what} did not end; ${this.completions().length} did`);
+  }
+}
