@@ -49,17 +49,20 @@ class DeviceTest : public testing::Test {
     return made;
   }
 
-  void upload(std::uintptr_t to, const std::vector<std::byte>& from) const {
-    const CurrentContext current(*context_);
-    KVT_ASSERT_OK(api().check(api().cuMemcpyHtoDAsync(to, from.data(), from.size(), stream_.handle()), "upload"));
-    KVT_ASSERT_OK(stream_.synchronize());
+  // Over `stream`, whose device must have access to the memory; null: this fixture's own.
+  void upload(std::uintptr_t to, const std::vector<std::byte>& from, const CudaStream* stream = nullptr) const {
+    const CudaStream& on = stream == nullptr ? stream_ : *stream;
+    const CurrentContext current(*on.context());
+    KVT_ASSERT_OK(api().check(api().cuMemcpyHtoDAsync(to, from.data(), from.size(), on.handle()), "upload"));
+    KVT_ASSERT_OK(on.synchronize());
   }
 
-  std::vector<std::byte> download(std::uintptr_t from, std::size_t bytes) const {
-    const CurrentContext current(*context_);
+  std::vector<std::byte> download(std::uintptr_t from, std::size_t bytes, const CudaStream* stream = nullptr) const {
+    const CudaStream& on = stream == nullptr ? stream_ : *stream;
+    const CurrentContext current(*on.context());
     std::vector<std::byte> out(bytes);
-    EXPECT_TRUE(api().check(api().cuMemcpyDtoHAsync(out.data(), from, bytes, stream_.handle()), "download").is_ok());
-    EXPECT_TRUE(stream_.synchronize().is_ok());
+    EXPECT_TRUE(api().check(api().cuMemcpyDtoHAsync(out.data(), from, bytes, on.handle()), "download").is_ok());
+    EXPECT_TRUE(on.synchronize().is_ok());
     return out;
   }
 
