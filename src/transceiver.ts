@@ -108,7 +108,6 @@ export class KvCacheTransceiver implements CacheTransceiver {
       this.#signalActivity();
     };
     const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
-    const { pageTable } = rankInfo;
     this.#sender = new Sender({
       ...shared,
       agent,
@@ -117,10 +116,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
     });
     this.#receiver = new Receiver({
       ...shared,
-      pageTable,
+      self: rankInfo,
       newTicket,
       peerAt: (endpoint) => this.#peers.at(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),
+      forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });
     agent.onCompletions((batch) => this.#sender.onCompletions(batch));
@@ -257,7 +257,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#peers.onPing(peer, message, this.#load());
         break;
       case 'GOODBYE':
-        this.#peers.lose(peer, `it said goodbye: ${message.reason}`);
+        this.#peers.onGoodbye(peer, message);
         break;
       case 'ERROR':
         this.#parts.log.warn(`${peer.name} reports ${message.code}: ${message.text}`);
@@ -273,6 +273,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #onStrangersFrame(message: Frame['message']): void {
     this.#counters.add(`unknown_peer:${message.type}`);
     if (message.type === 'REQUEST_DATA') this.#sender.refuseStranger(message);
+    else if (message.type === 'PING') this.#peers.onPing(null, message, this.#load());
+    else if (message.type === 'GOODBYE') this.#peers.onGoodbye(null, message);
   }
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {

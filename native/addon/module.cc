@@ -7,6 +7,7 @@
 #include "addon/environment.h"
 #include "addon/napi_setup.h"
 #include "addon/native_agent.h"
+#include "addon/plan_functions.h"
 
 namespace kvt {
 
@@ -21,6 +22,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
                              InstanceMethod("fillContent", &KvTransceiverAddon::fill_content),
                              InstanceMethod("verifyContent", &KvTransceiverAddon::verify_content),
                              InstanceMethod("plainCopyNs", &KvTransceiverAddon::plain_copy_ns),
+                             InstanceMethod("expandPlan", &KvTransceiverAddon::expand),
                          });
   }
 
@@ -32,6 +34,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
   Napi::Value fill_content(const Napi::CallbackInfo& info) { return start_fill(info, environment_); }
   Napi::Value verify_content(const Napi::CallbackInfo& info) { return start_verify(info, environment_); }
   Napi::Value plain_copy_ns(const Napi::CallbackInfo& info) { return start_plain_copy(info, environment_); }
+  Napi::Value expand(const Napi::CallbackInfo& info) { return expand_plan(info); }
 
   Environment environment_;
 };

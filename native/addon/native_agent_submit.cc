@@ -1,58 +1,19 @@
 // What a submission is made of: fragment tables and slot pairs, checked here so that the progress thread need not.
 
-#include <cmath>
-#include <limits>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "addon/arguments.h"
+#include "addon/fragment_records.h"
 #include "addon/native_agent.h"
 
 namespace kvt {
 namespace {
 
-// One fragment, as src/agent/fragment-records.ts writes it.
-constexpr std::size_t kFragmentRecord = 14;
-
 // A submission's head, then (table, slot numbers) for each group, as src/agent/native-agent.ts writes it.
 constexpr std::size_t kSubmissionHead = 5;
 constexpr std::size_t kGroupRecord = 2;
-
-// Whether every slot of one side is inside [0, limit). Negative slots are huge when read unsigned; no early exit, so
-// that the loop vectorises.
-bool are_slots_below(const std::int32_t* pairs, std::size_t length, std::uint32_t source_limit,
-                     std::uint32_t destination_limit) {
-  std::uint32_t bad = 0;
-  for (std::size_t i = 0; i + 1 < length; i += 2) {
-    bad |= static_cast<std::uint32_t>(static_cast<std::uint32_t>(pairs[i]) >= source_limit);
-    bad |= static_cast<std::uint32_t>(static_cast<std::uint32_t>(pairs[i + 1]) >= destination_limit);
-  }
-  return bad == 0;
-}
-
-std::string describe_bad_slot(const std::int32_t* pairs, std::size_t length, std::int32_t source_limit,
-                              std::int32_t destination_limit) {
-  for (std::size_t i = 0; i < length; ++i) {
-    const std::int32_t limit = i % 2 == 0 ? source_limit : destination_limit;
-    if (pairs[i] >= 0 && pairs[i] < limit) continue;
-    return "pair " + std::to_string(i / 2) + ": " + (i % 2 == 0 ? "source" : "destination") + " slot " +
-           std::to_string(pairs[i]) + " is not in 0 .. " + std::to_string(limit - 1);
-  }
-  return "a slot is out of range";
-}
-
-SlotPool read_pool(Napi::Env env, const double* at) {
-  SlotPool pool;
-  pool.base = to_size(env, at[0], "pool base");
-  pool.slot_bytes = to_size(env, at[1], "slotBytes");
-  pool.slot_stride = to_size(env, at[2], "slotStride");
-  const std::uint64_t count = to_size(env, at[3], "slotCount");
-  if (count > static_cast<std::uint64_t>(std::numeric_limits<std::int32_t>::max())) {
-    throw_argument(env, "slotCount must be below 2^31");
-  }
-  pool.slot_count = static_cast<std::int32_t>(count);
-  return pool;
-}
 
 }  // namespace
 
@@ -71,20 +32,7 @@ Napi::Value NativeAgent::prepare_fragments(const Napi::CallbackInfo& info) {
   const auto peer = peers_.find(peer_id);
   if (peer == peers_.end()) throw_argument(env, "unknown peer " + std::to_string(peer_id));
   const auto records = to_array<Napi::Float64Array>(info, 1, napi_float64_array, "fragments");
-  if (records.ElementLength() % kFragmentRecord != 0) throw_argument(env, "fragments must be whole records");
-
-  std::vector<Fragment> fragments;
-  for (std::size_t at = 0; at < records.ElementLength(); at += kFragmentRecord) {
-    const double* record = records.Data() + at;
-    fragments.push_back({.source = read_pool(env, record),
-                         .destination = read_pool(env, record + 4),
-                         .source_offset = to_size(env, record[8], "srcOffset"),
-                         .destination_offset = to_size(env, record[9], "dstOffset"),
-                         .bytes = to_size(env, record[10], "bytes"),
-                         .count = to_size(env, record[11], "count"),
-                         .source_stride = to_size(env, record[12], "srcStride"),
-                         .destination_stride = to_size(env, record[13], "dstStride")});
-  }
+  const std::vector<Fragment> fragments = read_fragments(env, records.Data(), records.ElementLength());
   auto table = std::make_shared<FragmentTable>();
   const Status status = FragmentTable::create(fragments, table.get());
   if (!status.is_ok()) throw_status(env, status);
@@ -134,14 +82,8 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
     if (length % 2 != 0 || length > slots.ElementLength() - begin) {
       throw_argument(env, "group " + std::to_string(i) + ": slotPairs must hold whole pairs");
     }
-    const FragmentTable& fragments = *table->second.table;
     const std::int32_t* pairs = slots.Data() + begin;
-    if (!are_slots_below(pairs, length, static_cast<std::uint32_t>(fragments.source_slot_limit()),
-                         static_cast<std::uint32_t>(fragments.destination_slot_limit()))) {
-      throw_argument(
-          env, "group " + std::to_string(i) + ", " +
-                   describe_bad_slot(pairs, length, fragments.source_slot_limit(), fragments.destination_slot_limit()));
-    }
+    check_slot_pairs(env, i, *table->second.table, pairs, length);
     submission.groups.push_back({table->second.table, std::vector<std::int32_t>(pairs, pairs + length)});
     begin += length;
   }

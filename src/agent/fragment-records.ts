@@ -2,7 +2,7 @@ import { ArgumentError } from '../errors.js';
 import type { PagePool, PageTable } from '../mapping/page-table.js';
 import type { Fragment } from '../mapping/transfer-plan.js';
 
-/** Numbers of one fragment: four of each side's pool, then six of the fragment. Read by native/addon/native_agent_submit.cc. */
+/** Numbers of one fragment: four of each side's pool, then six of the fragment. Read by native/addon/fragment_records.cc. */
 const RECORD = 14;
 
 /** @throws ArgumentError for a pool index that the page table does not have */

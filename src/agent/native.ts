@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url';
 import { CapabilityError } from '../errors.js';
 
 /** Must equal `kAddonAbiVersion` of native/addon/abi_version.h. */
-const ABI_VERSION = 1;
+const ABI_VERSION = 2;
 
 const PACKAGE_ROOT = packageRoot();
 const REMEDY = 'run `npm run build` in the package folder (it needs cmake and a C++20 compiler)';
@@ -91,6 +91,14 @@ export interface NativeModule {
     slotStride: number,
     slotPairs: Int32Array,
   ): Promise<number>;
+  /** @param groups numbers of fragment records and slot numbers of each group, see expand-plan.ts */
+  expandPlan(
+    records: Float64Array,
+    groups: Float64Array,
+    slotPairs: Int32Array,
+    maxRuns: number,
+    maxBytes: number,
+  ): Float64Array;
 }
 
 /** The folder that holds build/ and prebuilds/: two levels up, or further where a tool moved the compiled files. */

@@ -1,4 +1,5 @@
 import type { BlockRun } from '../geometry/block-run.js';
+import type { PagesReady } from './page-mover.js';
 
 /** Identity of a request inside one server. Never on the wire (that is the rid). */
 export type RequestId = number;
@@ -8,14 +9,19 @@ export interface LayerGroup {
   readonly kind: 'attention' | 'latent' | 'state';
   /** Sliding window in tokens, or null for full attention. */
   readonly windowSize: number | null;
+  /** Without meaning for `state`, which has one slot per request. */
   readonly tokensPerBlock: number;
   /** Global layer ids. */
   readonly layers: readonly number[];
   /** Physical pages of this group. */
   readonly slotCount: number;
+  /** First tokens that stay resident beside the window (attention sinks), in whole blocks. Default 0; only with a window. */
+  readonly sinkTokens?: number;
+  /** Pages in host memory for content that was evicted from the device. Default 0. */
+  readonly hostSlotCount?: number;
 }
 
-/** Who holds the slots of one layer group. */
+/** Use of one layer group's slots. */
 export interface CacheGroupStats {
   readonly slotCount: number;
   /** Slots that hold nothing and are owned by nobody. */
@@ -24,6 +30,8 @@ export interface CacheGroupStats {
   readonly reusable: number;
   /** Slots held for transfers (a slot also held by its request counts here once). */
   readonly pinned: number;
+  /** Host slots that hold content; absent where the group has no host slots. */
+  readonly offloaded?: number;
 }
 
 /** What the cache needs to know of a prompt. */
@@ -32,6 +40,26 @@ export interface CachePrompt {
   readonly promptLen: number;
   /** Chained hash of each full block of the prompt, `floor(promptLen / tokensPerBlock)` entries; equal hash = equal prefix content. */
   readonly blockHashes: readonly string[];
+  /** The prompt itself, `promptLen` tokens. Without it no part of a block is reused. */
+  readonly tokens?: Uint32Array;
+  /**
+   * What the chain of hashes starts from. Default ''. Where `blockHashes` depend on more than the tokens (adapter, tenant), name it here
+   * too: parts of a block are compared by their tokens, and the first block has no hash before it that would tell two chains apart.
+   */
+  readonly rootHash?: string;
+  /**
+   * First token that will be computed on this server; a generation server that receives the prompt says `promptLen`. Default: the
+   * token after the hit. Only to refuse early what can never fit, and to leave out hits that a transfer would overwrite.
+   */
+  readonly firstToken?: number;
+}
+
+/** How a manager takes slots, for whoever plans with them. */
+export interface CacheAllocation {
+  /** The whole prompt is taken at the first `ensureCapacity` and kept to the end; else blocks come by the chunk and go with the window. */
+  readonly reservesPrompt: boolean;
+  /** Tokens reserved past the end that was asked for, once the prompt is covered. */
+  readonly speculativeTokens: number;
 }
 
 /**
@@ -43,10 +71,13 @@ export interface CachePrompt {
 export interface KvCacheManager {
   readonly tokensPerBlock: number;
   readonly layerGroups: readonly LayerGroup[];
+  /** Absent: grows by the chunk, nothing speculative. */
+  readonly allocation?: CacheAllocation;
 
   /**
-   * Admits a request and matches its prefix against reusable blocks.
-   * @returns tokens already present, a multiple of `tokensPerBlock`, always < `promptLen` so that one token is left to compute
+   * Admits a request and matches its prefix against reusable blocks, those in host memory included.
+   * @returns tokens already present, always < `promptLen` so that one token is left to compute; a multiple of `tokensPerBlock` unless the
+   *   manager reuses parts of blocks. They may be read once `pagesReady` says so
    * @throws ArgumentError for a known request
    * @throws RequestTooLargeError when the prompt can never fit this pool
    */
@@ -61,18 +92,33 @@ export interface KvCacheManager {
    */
   ensureCapacity(request: RequestId, endToken: number, firstToken?: number): boolean;
 
+  /**
+   * When the request's pages may be read and written: null = now. A manager that moves pages (host memory, parts of blocks) hands out
+   * slots whose old content is still being saved, or whose new content is still being fetched. Ask again after each `addRequest` and
+   * `ensureCapacity`. Absent: always now.
+   * @throws TransportError when moves that should have brought the request's content have failed: it must be given up
+   */
+  pagesReady?(request: RequestId): PagesReady | null;
+
   /** Tokens `[0, endToken)` hold their final content: full blocks become matchable, blocks that left the window may go. */
   markComputed(request: RequestId, endToken: number): void;
 
   /**
    * Contiguous resident run of `group` ENDING at `end`: ordinals `[end - n, end)`. May start later than `begin` (blocks that left
-   * the window), never earlier; never contains a hole. O(end - begin).
+   * the window), never earlier; never contains a hole: what lies before the last gap inside the range is left out. O(end - begin).
+   * A `state` group has one block, ordinal 0. Blocks beyond the tokens that were computed exist and hold nothing yet; blocks beyond what
+   * `ensureCapacity` was asked for (speculative ones) are refused.
    * @throws RangeError for negative, reversed or non-integer bounds, or `end` beyond what is allocated
    */
   getBlockIdsRange(request: RequestId, group: number, begin: number, end: number): BlockRun;
 
-  /** Holds every block the request has now or gets later, until `unpin`, also beyond `freeRequest`. One pin per request. */
-  pin(request: RequestId): void;
+  /**
+   * Holds the blocks the request has now or gets later, until `unpin`, also beyond `freeRequest`. One pin per request.
+   * @param firstBlocks per layer group: the first ordinal that a run of this transfer will name. Blocks below are not held, so a windowed
+   *   pool need not keep what has left the window. Give only what the code that names the runs vouches for: `sourceRange` over the
+   *   whole prompt never begins below `staleBlockEnd(promptLen, windowSize, tokensPerBlock)`. Default: 0, everything is held
+   */
+  pin(request: RequestId, firstBlocks?: readonly number[]): void;
   unpin(request: RequestId): void;
   isPinned(request: RequestId): boolean;
 

@@ -17,11 +17,14 @@ export class SlotPool {
   readonly #slotOf = new Map<string, number>();
   readonly #free: number[];
   readonly #reusable: SlotQueue;
+  readonly #onEvicted: (slot: number, hash: string) => void;
   #pinned = 0;
 
-  constructor(slotCount: number, random: SeededRandom) {
+  /** `onEvicted`: the content has lost its slot, which is about to be handed out. */
+  constructor(slotCount: number, random: SeededRandom, onEvicted: (slot: number, hash: string) => void = () => {}) {
     this.slotCount = slotCount;
     this.#random = random;
+    this.#onEvicted = onEvicted;
     this.#owners = new Int32Array(slotCount);
     this.#pins = new Int32Array(slotCount);
     this.#hashOf = new Array<string | undefined>(slotCount).fill(undefined);
@@ -47,9 +50,14 @@ export class SlotPool {
     return this.#slotOf.get(hash) ?? null;
   }
 
+  /** Nobody holds the slot. */
+  isIdle(slot: number): boolean {
+    return this.#ownersOf(slot) === 0 && this.#pinsOf(slot) === 0;
+  }
+
   /** One more request owns a slot that `find` returned. */
   share(slot: number): void {
-    if (this.#isIdle(slot)) this.#reusable.remove(slot);
+    if (this.isIdle(slot)) this.#reusable.remove(slot);
     this.#owners[slot] = this.#ownersOf(slot) + 1;
   }
 
@@ -84,11 +92,26 @@ export class SlotPool {
   /**
    * The content of an owned slot is final and may be matched. When another slot already holds that content, this one stays private:
    * a page that someone may be reading is never swapped for another.
+   * @returns whether the slot now stands for that content
    */
-  publish(slot: number, hash: string): void {
-    if (this.#hashOf[slot] !== undefined || this.#slotOf.has(hash)) return;
+  publish(slot: number, hash: string): boolean {
+    if (this.#hashOf[slot] !== undefined || this.#slotOf.has(hash)) return false;
     this.#hashOf[slot] = hash;
     this.#slotOf.set(hash, slot);
+    return true;
+  }
+
+  /** The content turned out wrong: nobody finds it any more. @returns its hash, or null when none was published */
+  withdraw(slot: number): string | null {
+    const hash = this.#hashOf[slot];
+    if (hash === undefined) return null;
+    this.#hashOf[slot] = undefined;
+    this.#slotOf.delete(hash);
+    if (this.isIdle(slot)) {
+      this.#reusable.remove(slot);
+      this.#free.push(slot);
+    }
+    return hash;
   }
 
   stats(): CacheGroupStats {
@@ -114,20 +137,18 @@ export class SlotPool {
   #evictOldest(): number | null {
     const slot = this.#reusable.takeOldest();
     if (slot === null) return null;
-    this.#slotOf.delete(this.#hashOf[slot] as string);
+    const hash = this.#hashOf[slot] as string;
+    this.#slotOf.delete(hash);
     this.#hashOf[slot] = undefined;
+    this.#onEvicted(slot, hash);
     return slot;
   }
 
   /** Gives a slot that lost its last holder to the free or the reusable ones. */
   #settle(slot: number): void {
-    if (!this.#isIdle(slot)) return;
+    if (!this.isIdle(slot)) return;
     if (this.#hashOf[slot] === undefined) this.#free.push(slot);
     else this.#reusable.add(slot);
-  }
-
-  #isIdle(slot: number): boolean {
-    return this.#ownersOf(slot) === 0 && this.#pinsOf(slot) === 0;
   }
 
   #ownersOf(slot: number): number {

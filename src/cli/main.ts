@@ -42,6 +42,15 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['bench', 'scale'],
+    about: 'what planning one chunk costs in a short and in a long prompt',
+    load: async () => {
+      const { scaleCommand } = await import('./bench/scale/scale-command.js');
+      const { SCALE_OPTIONS } = await import('./bench/scale/scale-options.js');
+      return { run: scaleCommand, options: SCALE_OPTIONS };
+    },
+  },
+  {
     words: ['doctor'],
     about: 'what this machine and this build can do, and what is missing',
     load: async () => {

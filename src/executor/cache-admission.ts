@@ -1,15 +1,19 @@
-import type { CachePrompt, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
+import type { CacheAllocation, CachePrompt, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
 import { type KvTransceiverError, RequestTooLargeError, ResourceError } from '../errors.js';
+import { staleBlockEnd } from '../geometry/stale-block-end.js';
 import type { LlmRequest } from './request.js';
 import { roleOf } from './request-states.js';
 import type { CapacityPort } from './scheduler.js';
 import { typedError } from './typed-error.js';
 
+/** A manager that says nothing of how it allocates. */
+const GROWS: CacheAllocation = { reservesPrompt: false, speculativeTokens: 0 };
+
 export interface CacheAdmissionOptions {
   readonly cache: KvCacheManager;
   /** Most tokens that one forward adds to a prompt. */
   readonly chunkTokens: number;
-  readonly blockHashesOf: (request: LlmRequest) => CachePrompt['blockHashes'];
+  readonly contentOf: (request: LlmRequest) => Pick<CachePrompt, 'blockHashes' | 'tokens'>;
   /** Place of a request in the line; lower came first. */
   readonly orderOf: (request: LlmRequest) => number;
   /** The cache refused the request for good. */
@@ -66,9 +70,11 @@ export class CacheAdmission implements CapacityPort {
     );
     if (!fits) return this.#wait(request);
     try {
+      const promptLen = request.promptTokens.length;
       const { prepopulatedLen } = this.#cache.addRequest(request.id, {
-        promptLen: request.promptTokens.length,
-        blockHashes: this.#options.blockHashesOf(request),
+        promptLen,
+        ...this.#options.contentOf(request),
+        ...(roleOf(request) === 'generation' ? { firstToken: promptLen } : {}),
       });
       request.prepopulatedLen = prepopulatedLen;
       request.chunkStart = prepopulatedLen;
@@ -125,15 +131,21 @@ export class CacheAdmission implements CapacityPort {
   /** Most blocks of `group` that the request holds at once. */
   #demand(request: LlmRequest, group: LayerGroup): number {
     if (group.kind === 'state') return 1;
-    const { windowSize, tokensPerBlock, slotCount } = group;
-    const all = Math.ceil(demandTokens(request) / tokensPerBlock);
+    const { windowSize, tokensPerBlock, slotCount, sinkTokens = 0 } = group;
+    const { reservesPrompt, speculativeTokens } = this.#cache.allocation ?? GROWS;
+    const all = Math.ceil((demandTokens(request) + speculativeTokens) / tokensPerBlock);
     if (windowSize === null) return all;
     const role = roleOf(request);
+    const sinks = Math.ceil(sinkTokens / tokensPerBlock);
+    // What was received is kept from the final window on.
+    const unseen = role === 'generation' ? staleBlockEnd(request.promptTokens.length, windowSize, tokensPerBlock) : 0;
     // Blocks that leave the window stay as long as the transfer: it holds them from its first slice on.
-    const keepsAll = role === 'context' && request.transferPolicy.pipelined;
-    const added = role === 'generation' ? 1 : this.#options.chunkTokens;
+    const keepsAll = reservesPrompt || (role === 'context' && request.transferPolicy.pipelined);
+    const added = (role === 'generation' ? 1 : this.#options.chunkTokens) + speculativeTokens;
     // A window that starts inside a block spans one more.
-    const resident = keepsAll ? all : Math.ceil((windowSize + added) / tokensPerBlock) + 1;
+    const resident = keepsAll
+      ? all - Math.max(0, unseen - sinks)
+      : sinks + Math.ceil((windowSize + added) / tokensPerBlock) + 1;
     return Math.min(resident, all, slotCount);
   }
 

@@ -1,4 +1,5 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
+import type { PagesReady } from '../cache/page-mover.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
 import { remainingPromptTokens } from './request.js';
@@ -37,16 +38,17 @@ export class ContextTransfer {
     }
   }
 
-  /** Reused prefix blocks leave before the first forward. */
-  sendEarlyPrefix(entry: Entry): void {
+  /** Reused prefix blocks leave before the first forward, behind the moves that bring them, if any. */
+  sendEarlyPrefix(entry: Entry, pagesReady: PagesReady | null): void {
     const { request } = entry;
     const { pipelined, earlyPrefix } = request.transferPolicy;
     const isFirstChunk = request.chunkStart === request.prepopulatedLen;
     if (entry.role !== 'context' || !pipelined || !earlyPrefix || !isFirstChunk) return;
     if (request.prepopulatedLen === 0 || request.cancelRequested) return;
+    // Pages that are being fetched without an event to wait for leave with the first chunk, behind the event of its forward.
+    if (pagesReady !== null && pagesReady.event === null) return;
     try {
-      // What was reused is resident already: there is no event to wait for.
-      this.#o.transceiver.sendEarlyPrefix(request, { after: null });
+      this.#o.transceiver.sendEarlyPrefix(request, { after: pagesReady?.event ?? null });
     } catch (error) {
       this.#o.endings.fail(entry, typedError(error, 'sendEarlyPrefix failed'));
     }

@@ -93,8 +93,12 @@ export class Executor {
     const admission = new CacheAdmission({
       cache,
       chunkTokens: limits.chunkTokens,
-      blockHashesOf:
-        options.blockHashesOf ?? ((request) => chainBlockHashes(request.promptTokens, cache.tokensPerBlock)),
+      contentOf: (request) => {
+        const tokens = request.promptTokens;
+        // Hashes of the caller's may cover more than the tokens, so that tokens alone do not name the content.
+        if (options.blockHashesOf !== undefined) return { blockHashes: options.blockHashesOf(request) };
+        return { blockHashes: chainBlockHashes(tokens, cache.tokensPerBlock), tokens };
+      },
       orderOf: (request) => table.find(request)?.order ?? Infinity,
       onRefused: (request, error) => {
         const entry = table.find(request);
@@ -109,7 +113,16 @@ export class Executor {
     this.#admission = admission;
     this.#endings = endings;
     this.#context = transfer;
-    this.#generation = new GenerationTransfer({ table, cache, admission, limits, transceiver, endings, tokens });
+    this.#generation = new GenerationTransfer({
+      table,
+      cache,
+      admission,
+      limits,
+      transceiver,
+      endings,
+      tokens,
+      onPagesReady: () => this.#wake.raise(),
+    });
     this.#forward = new ForwardStage({ clock, cache, engine, table, transfer, endings, events, tokens, identity });
     transceiver.onActivity(() => this.#wake.raise());
     this.#loop = this.#run();

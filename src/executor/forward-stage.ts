@@ -1,4 +1,5 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
+import type { PagesReady } from '../cache/page-mover.js';
 import type { Clock } from '../clock.js';
 import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { ContextTransfer } from './context-transfer.js';
@@ -111,10 +112,12 @@ export class ForwardStage {
       if (chunkStart === request.prepopulatedLen) {
         this.#o.events.emit(entry.events, 'onPrefillStarted', request, this.#o.clock.now());
       }
-      this.#o.transfer.sendEarlyPrefix(entry);
+      const pagesReady = this.#pagesReady(entry);
+      if (entry.outcome !== null) continue;
+      this.#o.transfer.sendEarlyPrefix(entry, pagesReady);
       if (entry.outcome !== null) continue;
       entry.computing = true;
-      works.push({ entry, scheduled: { request, chunkStart, chunkEnd } });
+      works.push({ entry, scheduled: { request, chunkStart, chunkEnd, pagesReady } });
     }
     return works;
   }
@@ -124,11 +127,23 @@ export class ForwardStage {
     for (const request of plan.generation) {
       const entry = this.#o.table.find(request);
       if (entry === undefined) continue;
+      const pagesReady = this.#pagesReady(entry);
+      if (entry.outcome !== null) continue;
       entry.computing = true;
       const position = decodePosition(request);
-      works.push({ entry, scheduled: { request, chunkStart: position, chunkEnd: position } });
+      works.push({ entry, scheduled: { request, chunkStart: position, chunkEnd: position, pagesReady } });
     }
     return works;
+  }
+
+  /** Null: the pages may be touched now. A request whose cached content could not be brought is given up. */
+  #pagesReady(entry: Entry): PagesReady | null {
+    try {
+      return this.#o.cache.pagesReady?.(entry.request.id) ?? null;
+    } catch (error) {
+      this.#o.endings.abandon(entry, typedError(error, 'pagesReady failed'));
+      return null;
+    }
   }
 
   /** The aux buffer of the last slice carries the first token: it must be there before that slice can have been delivered. */

@@ -16,6 +16,8 @@ export interface GenerationTransferOptions {
   readonly transceiver: CacheTransceiver;
   readonly endings: RequestEndings;
   readonly tokens: TokenDelivery;
+  /** A receive that waited for its pages may be posted now. */
+  readonly onPagesReady: () => void;
 }
 
 /** Role: the generation side's talk with the transceiver: posts receives as the buffer and the pool allow, and turns arrivals into decode. */
@@ -37,7 +39,20 @@ export class GenerationTransfer {
     const requests = [...waiting].map((entry) => entry.request);
     for (const request of planReceives(limits, requests, bufferBlocks, cache.tokensPerBlock, admission)) {
       const entry = table.find(request);
-      if (entry !== undefined) this.#post(entry);
+      if (entry !== undefined && this.#mayBeWritten(entry)) this.#post(entry);
+    }
+  }
+
+  /** A peer writes at once when it is asked: not before the pages' old content was saved and their kept content is there. */
+  #mayBeWritten(entry: Entry): boolean {
+    try {
+      const pagesReady = this.#o.cache.pagesReady?.(entry.request.id) ?? null;
+      // A failure is met by the next look.
+      pagesReady?.done.then(this.#o.onPagesReady, this.#o.onPagesReady);
+      return pagesReady === null;
+    } catch (error) {
+      this.#o.endings.abandon(entry, typedError(error, 'pagesReady failed'));
+      return false;
     }
   }
 

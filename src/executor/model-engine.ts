@@ -1,4 +1,5 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
+import type { PagesReady } from '../cache/page-mover.js';
 import type { LlmRequest } from './request.js';
 
 /** One chunk of one context request, or one decode step of one generation request. */
@@ -7,6 +8,11 @@ export interface ScheduledWork {
   /** Prompt tokens `[chunkStart, chunkEnd)` for a chunk; both the position of the token that is fed for a decode step. */
   readonly chunkStart: number;
   readonly chunkEnd: number;
+  /**
+   * The cache manager still moves pages of this request (host memory, parts of blocks): the forward touches them behind `event`, or after
+   * `done`, and fails when that fails. Null or absent: nothing to wait for.
+   */
+  readonly pagesReady?: PagesReady | null;
 }
 
 /** The work of one step. */

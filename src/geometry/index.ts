@@ -1,7 +1,7 @@
 /** Blocks, windows and chunks: pure arithmetic, no state, no I/O. */
-export { type BlockRun, HOLE } from './block-run.js';
+export { type BlockRun, HOLE, runEnd } from './block-run.js';
 export { type EarlyPrefixGates, earlyPrefixSlice } from './early-prefix-slice.js';
-export { pairRuns } from './pair-runs.js';
+export { pairRuns, pairSubBlocks } from './pair-runs.js';
 export { type BlockSlice, type PrefillChunk, type PrefillSlice, prefillSlice } from './prefill-slice.js';
 export { projectBlocksToGlobalChunk } from './project-blocks.js';
 export { type BlockRange, type GroupShape, sourceRange } from './source-range.js';

@@ -1,17 +1,20 @@
-import { type BlockRun, HOLE } from './block-run.js';
-import { assertCount } from './bounds.js';
+import { type BlockRun, HOLE, runEnd } from './block-run.js';
+import { assertCount, assertPositive } from './bounds.js';
 
 /**
  * The only rule by which source and destination blocks meet: ordinal `o` moves iff both runs hold a slot at `o`. Windows, reuse
  * hits and chunk bounds only decide which ordinals a run covers.
  *
  * @returns source slot, destination slot, source slot, ... in ascending ordinal; O(overlap of the two runs)
- * @throws RangeError for a negative or fractional `begin`, or a negative slot that is not HOLE
+ * @throws RangeError for a negative or fractional `begin`, a stride below 1, or a negative slot that is not HOLE
  * @example pairRuns({ begin: 4, slots: Int32Array.of(9, 3) }, { begin: 5, slots: Int32Array.of(7, 8) }) // Int32Array [3, 7]
  */
 export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
-  assertCount(source.begin, 'source.begin');
-  assertCount(destination.begin, 'destination.begin');
+  checkRun(source, 'source');
+  checkRun(destination, 'destination');
+  if ((source.stride ?? 1) !== 1 || (destination.stride ?? 1) !== 1) {
+    return pairParts(source, 1, destination, 1)[0] as Int32Array;
+  }
   const begin = Math.max(source.begin, destination.begin);
   const end = Math.min(source.begin + source.slots.length, destination.begin + destination.slots.length);
   if (end <= begin) return new Int32Array(0);
@@ -21,11 +24,86 @@ export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
   for (let ordinal = begin; ordinal < end; ordinal++) {
     const from = source.slots[ordinal - source.begin] as number;
     const to = destination.slots[ordinal - destination.begin] as number;
-    if (from < HOLE) throw new RangeError(`source slot of ordinal ${ordinal} is ${from}`);
-    if (to < HOLE) throw new RangeError(`destination slot of ordinal ${ordinal} is ${to}`);
+    if (from < HOLE || to < HOLE) refuseSlots(from, to, ordinal);
     if (from === HOLE || to === HOLE) continue;
     pairs[filled++] = from;
     pairs[filled++] = to;
   }
   return filled === pairs.length ? pairs : pairs.slice(0, filled);
+}
+
+/**
+ * `pairRuns` where the blocks of one side are several of the other's: pairing happens on the smaller block. Smaller block `o` is
+ * part `o % parts` of the larger block `floor(o / parts)`.
+ *
+ * @param sourceParts smaller blocks in a source block; 1 unless the source has the larger blocks
+ * @param destinationParts the same of the destination; one of the two is 1
+ * @returns for each part of the larger block the pairs that move it, as `pairRuns` gives them; O(overlap in smaller blocks)
+ * @throws RangeError as `pairRuns`, and when neither part count is 1
+ * @example
+ * // 64-token blocks into 16-token blocks: block 1 is the smaller blocks 4..7, of which the receiver wants 5 and 6.
+ * pairSubBlocks({ begin: 1, slots: Int32Array.of(9) }, 4, { begin: 5, slots: Int32Array.of(2, 3) }, 1)
+ * // [ [], [9, 2], [9, 3], [] ]
+ */
+export function pairSubBlocks(
+  source: BlockRun,
+  sourceParts: number,
+  destination: BlockRun,
+  destinationParts: number,
+): Int32Array[] {
+  assertPositive(sourceParts, 'sourceParts');
+  assertPositive(destinationParts, 'destinationParts');
+  if (sourceParts !== 1 && destinationParts !== 1) {
+    throw new RangeError(`one side must have the smaller blocks, got ${sourceParts} and ${destinationParts} parts`);
+  }
+  if (sourceParts === destinationParts) return [pairRuns(source, destination)];
+  checkRun(source, 'source');
+  checkRun(destination, 'destination');
+  return pairParts(source, sourceParts, destination, destinationParts);
+}
+
+function pairParts(source: BlockRun, sourceParts: number, destination: BlockRun, destinationParts: number) {
+  // Walking the side of smaller, or of fewer, blocks visits nothing in vain but what the other side does not own.
+  const sourceWalks =
+    sourceParts === destinationParts ? (source.stride ?? 1) >= (destination.stride ?? 1) : sourceParts === 1;
+  const [fine, coarse] = sourceWalks ? [source, destination] : [destination, source];
+  const parts = Math.max(sourceParts, destinationParts);
+  const [fineStride, coarseStride] = [fine.stride ?? 1, coarse.stride ?? 1];
+  const begin = Math.max(fine.begin, coarse.begin * parts);
+  const end = Math.min(runEnd(fine), runEnd(coarse) * parts);
+
+  const first = Math.ceil((begin - fine.begin) / fineStride);
+  const steps = Math.max(0, Math.ceil((end - fine.begin) / fineStride) - first);
+  // Consecutive blocks are shared out evenly; with a stride all of them may be the same part.
+  const capacity = 2 * (fineStride === 1 ? Math.ceil(steps / parts) : steps);
+  const pairs = Array.from({ length: parts }, () => new Int32Array(capacity));
+  const filled = new Int32Array(parts);
+  let index = first;
+  for (let ordinal = fine.begin + first * fineStride; ordinal < end; ordinal += fineStride, index++) {
+    const block = Math.floor(ordinal / parts);
+    const distance = block - coarse.begin;
+    if (distance % coarseStride !== 0) continue;
+    const small = fine.slots[index] as number;
+    const large = coarse.slots[distance / coarseStride] as number;
+    const [from, to] = sourceWalks ? [small, large] : [large, small];
+    if (from < HOLE || to < HOLE) refuseSlots(from, to, ordinal);
+    if (from === HOLE || to === HOLE) continue;
+    const part = ordinal - block * parts;
+    const at = filled[part] as number;
+    const list = pairs[part] as Int32Array;
+    list[at] = from;
+    list[at + 1] = to;
+    filled[part] = at + 2;
+  }
+  return pairs.map((list, part) => (filled[part] === list.length ? list : list.slice(0, filled[part])));
+}
+
+function checkRun(run: BlockRun, side: string): void {
+  assertCount(run.begin, `${side}.begin`);
+  if (run.stride !== undefined) assertPositive(run.stride, `${side}.stride`);
+}
+
+function refuseSlots(from: number, to: number, ordinal: number): never {
+  const [side, slot] = from < HOLE ? ['source', from] : ['destination', to];
+  throw new RangeError(`${side} slot of ordinal ${ordinal} is ${slot}`);
 }

@@ -17,6 +17,23 @@ export interface GroupSpec {
   readonly slotCount: number;
 }
 
+/** Recurrent state of one request and one layer, as much of it as this rank holds (Mamba 2). */
+export interface StateSpec {
+  /** Channel-major. Ranks split each section (x, B, C) by itself, in pieces of `unitChannels`. */
+  readonly conv: {
+    readonly dtype: string;
+    /** Columns kept of each channel: the kernel width less one. */
+    readonly width: number;
+    readonly sections: readonly { readonly channels: number; readonly unitChannels: number }[];
+  };
+  readonly ssm: {
+    readonly dtype: string;
+    readonly heads: number;
+    /** Head dim x state size. */
+    readonly headElements: number;
+  };
+}
+
 /** Shape of one rank's cache and how it is laid out. */
 export interface PageTableSpec {
   readonly groups: readonly GroupSpec[];
@@ -25,8 +42,14 @@ export interface PageTableSpec {
   readonly headDim: number;
   /** Elements of one token's latent vector (MLA: compressed KV and rotary part together). Needed by latent groups. */
   readonly latentDim?: number;
+  /** Elements of one token's index key; latent groups then get a replicated `index_k` view. Default: none. */
+  readonly indexDim?: number;
   /** One of KNOWN_DTYPES. */
   readonly dtype: string;
+  /** Block scales next to quantised K and V: one `scale` view that holds the scales of both. Default: none. */
+  readonly scale?: { readonly dtype: string; readonly elementsPerScale: number };
+  /** Needed by state groups. */
+  readonly state?: StateSpec;
   /** `per-layer`: one pool per layer, a page is that layer's K, then its V. `per-block`: one pool per group, a slot holds all layers. */
   readonly poolLayout: 'per-layer' | 'per-block';
   readonly blockLayout: 'HND' | 'NHD';
@@ -116,21 +139,63 @@ function layOutGroup(spec: PageTableSpec, group: GroupSpec, field: string, pools
 
 /** The views of a group and what each takes per layer and block. */
 function partsOf(spec: PageTableSpec, group: GroupSpec, field: string): Part[] {
-  if (group.kind === 'state') {
-    throw new ArgumentError(`${field}.kind: recurrent state has no block layout; build its views yourself`);
-  }
+  if (group.kind === 'state') return statePartsOf(spec, field);
+  const { tokensPerBlock } = group;
   if (group.kind === 'latent') {
-    const latentDim = positive(spec.latentDim, 'latentDim');
-    const bytes = bytesOf(spec.dtype, 1, latentDim, group.tokensPerBlock, field);
-    return [{ role: 'latent', dtype: spec.dtype, layout: 'REPLICATED', headsPerRank: 1, headDim: latentDim, bytes }];
+    const vector = (role: 'latent' | 'index_k', headDim: number): Part => {
+      const bytes = bytesOf(spec.dtype, 1, headDim, tokensPerBlock, field);
+      return { role, dtype: spec.dtype, layout: 'REPLICATED', headsPerRank: 1, headDim, bytes };
+    };
+    const latent = vector('latent', positive(spec.latentDim, 'latentDim'));
+    return spec.indexDim === undefined ? [latent] : [latent, vector('index_k', positive(spec.indexDim, 'indexDim'))];
   }
   const headsPerRank = positive(spec.kvHeads, 'kvHeads');
   const headDim = positive(spec.headDim, 'headDim');
-  const bytes = bytesOf(spec.dtype, headsPerRank, headDim, group.tokensPerBlock, field);
+  const bytes = bytesOf(spec.dtype, headsPerRank, headDim, tokensPerBlock, field);
   const view = { dtype: spec.dtype, layout: spec.blockLayout, headsPerRank, headDim, bytes };
-  return [
+  const parts: Part[] = [
     { role: 'key', ...view },
     { role: 'value', ...view },
+  ];
+  if (spec.scale === undefined) return parts;
+  const { dtype, elementsPerScale } = spec.scale;
+  const scales = headDim / positive(elementsPerScale, 'scale.elementsPerScale');
+  const scaleBytes =
+    2 * bytesOf(dtype, headsPerRank, positive(scales, 'headDim / scale.elementsPerScale'), tokensPerBlock, field);
+  return [...parts, { ...view, role: 'scale', dtype, headDim: scales, bytes: scaleBytes }];
+}
+
+function statePartsOf(spec: PageTableSpec, field: string): Part[] {
+  if (spec.state === undefined) throw new ArgumentError(`${field}.kind: recurrent state needs its sizes, set state`);
+  const { conv, ssm } = spec.state;
+  const width = positive(conv.width, 'state.conv.width');
+  if (conv.sections.length === 0) throw new ArgumentError('state.conv.sections is empty');
+  const sections = conv.sections.map(({ channels, unitChannels }, index) => {
+    const where = `state.conv.sections[${index}]`;
+    const bytes = bytesOf(conv.dtype, positive(channels, `${where}.channels`), width, 1, where);
+    return { bytes, unitBytes: bytesOf(conv.dtype, positive(unitChannels, `${where}.unitChannels`), width, 1, where) };
+  });
+  const heads = positive(ssm.heads, 'state.ssm.heads');
+  const headDim = positive(ssm.headElements, 'state.ssm.headElements');
+  const layout = 'SECTIONED';
+  return [
+    {
+      role: 'conv_state',
+      dtype: conv.dtype,
+      layout,
+      headsPerRank: conv.sections.reduce((total, { channels }) => total + channels, 0),
+      headDim: width,
+      sections,
+      bytes: sections.reduce((total, { bytes }) => total + bytes, 0),
+    },
+    {
+      role: 'ssm_state',
+      dtype: ssm.dtype,
+      layout,
+      headsPerRank: heads,
+      headDim,
+      bytes: bytesOf(ssm.dtype, heads, headDim, 1, 'state.ssm'),
+    },
   ];
 }
 

@@ -1,70 +1,58 @@
 import { brief } from './brief.js';
-import type { Finding } from './compatibility.js';
-import type { LayerEntry, LayerView, PageTable, PageTableGroup, ViewRole } from './page-table.js';
+import { compareViews } from './compare-views.js';
+import type { Finding } from './finding.js';
+import type { PageTable, PageTableGroup } from './page-table.js';
+import { type RankPlace, SINGLE_RANK, stageLayers, tensorParallel } from './rank-place.js';
+import {
+  type EntryPair,
+  entriesByKey,
+  type PlacedEntry,
+  pairEntries,
+  pairGroups,
+  tokensOf,
+  type ViewSide,
+  viewsPerLayer,
+} from './view-side.js';
 
-/** One layer's bytes of one role, with the view that describes them. */
-export interface PlacedEntry {
-  readonly view: LayerView;
-  readonly entry: LayerEntry;
+/** Each part of a block has fragments of its own, so a peer's block size must not decide how many there are. */
+const MAX_BLOCK_RATIO = 256;
+
+/** A valid page table and the place of the rank that published it. */
+export interface PlacedTable {
+  readonly table: PageTable;
+  readonly place: RankPlace;
 }
 
-/** Entries of a group by role, then by global layer id. */
-export function entriesByRole(group: PageTableGroup): Map<ViewRole, Map<number, PlacedEntry>> {
-  const byRole = new Map<ViewRole, Map<number, PlacedEntry>>();
-  for (const view of group.views) {
-    const layers = byRole.get(view.role) ?? new Map<number, PlacedEntry>();
-    for (const entry of view.layers) layers.set(entry.layer, { view, entry });
-    byRole.set(view.role, layers);
-  }
-  return byRole;
+/** Two valid page tables of ranks whose data overlaps: everything both ought to hold is there, and means the same. */
+export function comparePageTables(a: PlacedTable, b: PlacedTable): Finding[] {
+  const outside = [...layersOutsideStage(a, 'a'), ...layersOutsideStage(b, 'b')];
+  if (outside.length > 0) return outside;
+  const shared = compareShared(a, b);
+  // Of tables that do not even have the same kinds of cache there is no more to say.
+  if (shared.some(({ field }) => /\.(kind|views)$/.test(field))) return shared;
+  return [...shared, ...compareLayerSets(a, b), ...compareAux(a.table, b.table)];
 }
 
-/** Two valid page tables, group by group. Groups meet by index. */
-export function comparePageTables(a: PageTable, b: PageTable): Finding[] {
-  if (a.layerGroups.length !== b.layerGroups.length) {
-    return [
-      {
-        field: 'layerGroups',
-        a: String(a.layerGroups.length),
-        b: String(b.layerGroups.length),
-        verdict: 'refused: the layers are grouped differently',
-        whichSideToChange: 'either: serve the same model with the same cache groups',
-      },
-    ];
+/** Whether what both tables hold means the same; says nothing of layers that only one holds. */
+export function compareShared(a: PlacedTable, b: PlacedTable): Finding[] {
+  const findings = [...heldTwice(a.table, 'a'), ...heldTwice(b.table, 'b'), ...compareKinds(a.table, b.table)];
+  if (findings.length > 0) return findings;
+  for (const { group, peerGroup, entries } of pairGroups(a.table, b.table)) {
+    const [mine, theirs] = [a.table.layerGroups[group], b.table.layerGroups[peerGroup]];
+    if (mine === undefined || theirs === undefined) continue;
+    findings.push(...compareGroups({ ...a, group: mine }, { ...b, group: theirs }, entries, `layerGroups[${group}]`));
   }
-  const findings: Finding[] = [];
-  a.layerGroups.forEach((group, index) => {
-    const other = b.layerGroups[index] as PageTableGroup;
-    const field = `layerGroups[${index}]`;
-    findings.push(...compareGroups(group, other, field), ...compareLayerSets(group, other, field));
-  });
-  if (a.aux !== null && b.aux !== null) findings.push(...compareGroups(a.aux, b.aux, 'aux'));
   return findings;
 }
 
-/** Whether the bytes of the layers both groups hold mean the same; says nothing of layers that only one holds. */
-export function compareGroups(a: PageTableGroup, b: PageTableGroup, field: string): Finding[] {
-  if (a.kind !== b.kind) {
-    const mla = a.kind === 'latent' || b.kind === 'latent';
-    return [
-      {
-        field: `${field}.kind`,
-        a: a.kind,
-        b: b.kind,
-        verdict: mla ? 'refused: MLA against a cache that is not MLA' : 'refused: different cache kinds',
-        whichSideToChange: 'either: serve the same model on both sides',
-      },
-    ];
-  }
+interface PlacedGroup {
+  readonly group: PageTableGroup;
+  readonly place: RankPlace;
+}
+
+function compareGroups(a: PlacedGroup, b: PlacedGroup, entries: readonly EntryPair[], field: string): Finding[] {
   const findings: Finding[] = [];
-  const differ = (
-    name: string,
-    x: number | string | null,
-    y: number | string | null,
-    why: string,
-    remedy: string,
-  ): void => {
-    if (x === y) return;
+  const differ = (name: string, x: unknown, y: unknown, why: string, remedy: string): void => {
     findings.push({
       field: `${field}.${name}`,
       a: brief(x ?? 'none'),
@@ -73,68 +61,169 @@ export function compareGroups(a: PageTableGroup, b: PageTableGroup, field: strin
       whichSideToChange: `either: ${remedy}`,
     });
   };
-  differ('windowSize', a.windowSize, b.windowSize, 'the window differs', 'serve the same model with the same window');
-  differ(
-    'tokensPerBlock',
-    a.tokensPerBlock,
-    b.tokensPerBlock,
-    'unequal block sizes are not supported',
-    'set the same tokensPerBlock',
-  );
-
-  const entriesB = entriesByRole(b);
+  if (a.group.kind !== b.group.kind) {
+    differ('kind', a.group.kind, b.group.kind, 'different cache kinds', 'serve the same model on both sides');
+    return findings;
+  }
+  const [windowA, windowB] = [a.group.windowSize, b.group.windowSize];
+  if (windowA !== windowB) {
+    differ('windowSize', windowA, windowB, 'the window differs', 'serve the same model with the same window');
+  }
+  const [tokensA, tokensB] = [tokensOf(a.group), tokensOf(b.group)];
+  if (tokensA % tokensB !== 0 && tokensB % tokensA !== 0) {
+    differ(
+      'tokensPerBlock',
+      tokensA,
+      tokensB,
+      'neither block size divides the other',
+      'set the same tokensPerBlock, or a multiple',
+    );
+    return findings;
+  }
+  if (Math.max(tokensA / tokensB, tokensB / tokensA) > MAX_BLOCK_RATIO) {
+    const why = `one block is more than ${MAX_BLOCK_RATIO} of the other`;
+    differ('tokensPerBlock', tokensA, tokensB, why, 'set block sizes that are closer');
+    return findings;
+  }
   const compared = new Set<string>();
-  for (const [role, layers] of entriesByRole(a)) {
-    for (const [layer, mine] of layers) {
-      const theirs = entriesB.get(role)?.get(layer);
-      if (theirs === undefined) continue;
-      // One pair of views is compared once, not once per layer.
-      const pair = `${a.views.indexOf(mine.view)} ${b.views.indexOf(theirs.view)}`;
-      if (compared.has(pair)) continue;
-      const before = findings.length;
-      const [x, y] = [mine.view, theirs.view];
-      differ(`${role}.dtype`, x.dtype, y.dtype, 'no converter between dtypes', 'set the same KV cache dtype');
-      differ(`${role}.layout`, x.layout, y.layout, 'no converter between layouts', 'set the same KV layout');
-      differ(`${role}.headsPerRank`, x.headsPerRank, y.headsPerRank, 'the heads differ', 'split the heads alike');
-      differ(`${role}.headDim`, x.headDim, y.headDim, 'the head dim differs', 'serve the same model');
-      if (findings.length === before) {
-        differ(
-          `${role}.bytes`,
-          mine.entry.bytes,
-          theirs.entry.bytes,
-          'the page sizes differ',
-          'use the same page format',
-        );
-      }
-      if (findings.length > before) compared.add(pair);
+  for (const { key, source, destination } of entries) {
+    // One pair of views is compared once, not once per layer; layers of other sizes are another pair.
+    const [i, j] = [a.group.views.indexOf(source.view), b.group.views.indexOf(destination.view)];
+    const pair = `${i} ${j} ${source.entry.bytes} ${destination.entry.bytes}`;
+    if (compared.has(pair)) continue;
+    compared.add(pair);
+    for (const found of compareViews(viewSide(a, source), viewSide(b, destination))) {
+      differ(`${key}.${found.name}`, found.a, found.b, found.why, found.remedy);
     }
   }
   return findings;
 }
 
-function compareLayerSets(a: PageTableGroup, b: PageTableGroup, field: string): Finding[] {
-  if (a.kind !== b.kind) return [];
+export function viewSide({ group, place }: PlacedGroup, { view, entry }: PlacedEntry): ViewSide {
+  const { size, rank } = tensorParallel(place);
+  return { view, entry, tokensPerBlock: tokensOf(group), tpSize: size, tpRank: rank };
+}
+
+/** Aux slots are the same whatever the model is split into. */
+export function compareAux(a: PageTable, b: PageTable): Finding[] {
+  if (a.aux === null || b.aux === null) return [];
+  const place = { ...SINGLE_RANK, layersPerStage: [1] };
+  const [pair] = pairEntries(entriesByKey([a.aux]), entriesByKey([b.aux]));
+  return compareGroups({ group: a.aux, place }, { group: b.aux, place }, pair?.entries ?? [], 'aux');
+}
+
+/** A layer that two groups hold would be written twice, or to the wrong one. Says so once for each group. */
+function heldTwice({ layerGroups }: PageTable, side: 'a' | 'b'): Finding[] {
+  const times = new Map<string, number>();
   const findings: Finding[] = [];
-  const [rolesA, rolesB] = [entriesByRole(a), entriesByRole(b)];
-  for (const role of new Set([...rolesA.keys(), ...rolesB.keys()])) {
-    const [layersA, layersB] = [layerList(rolesA.get(role)), layerList(rolesB.get(role))];
-    if (layersA === layersB) continue;
+  layerGroups.forEach(({ views }, group) => {
+    const doubles: string[] = [];
+    for (const { role, layers } of views) {
+      for (const { layer } of layers) {
+        const count = (times.get(`${role} ${layer}`) ?? 0) + 1;
+        times.set(`${role} ${layer}`, count);
+        if (count > viewsPerLayer(role)) doubles.push(`${role} of layer ${layer}`);
+      }
+    }
+    const [first] = doubles;
+    if (first === undefined) return;
+    const [a, b] = side === 'a' ? [first, 'not compared'] : ['not compared', first];
+    const verdict = 'refused: another group of the same page table holds that already';
+    findings.push({ field: `layerGroups[${group}].views`, a, b, verdict, whichSideToChange: side });
+  });
+  return findings;
+}
+
+/** A layer whose blocks are of another kind on the other side; state is a cache of its own beside them. */
+function compareKinds(a: PageTable, b: PageTable): Finding[] {
+  const theirs = kindsByLayer(b);
+  const findings: Finding[] = [];
+  const reported = new Set<number>();
+  for (const [layer, mine] of kindsByLayer(a)) {
+    const other = theirs.get(layer);
+    if (other === undefined || other.kind === mine.kind || reported.has(mine.group)) continue;
+    reported.add(mine.group);
     findings.push({
-      field: `${field}.${role}.layers`,
-      a: brief(layersA),
-      b: brief(layersB),
-      verdict: 'refused: the two ranks hold different layers',
-      whichSideToChange: 'either: serve the same model with the same pipeline split',
+      field: `layerGroups[${mine.group}].kind`,
+      a: mine.kind,
+      b: other.kind,
+      verdict: 'refused: MLA against a cache that is not MLA',
+      whichSideToChange: 'either: serve the same model on both sides',
     });
   }
   return findings;
 }
 
+/** Attention or latent; a layer that has both counts as latent. */
+function kindsByLayer(
+  table: PageTable,
+): Map<number, { readonly kind: PageTableGroup['kind']; readonly group: number }> {
+  const kinds = new Map<number, { kind: PageTableGroup['kind']; group: number }>();
+  table.layerGroups.forEach(({ kind, views }, group) => {
+    if (kind !== 'attention' && kind !== 'latent') return;
+    for (const view of views) {
+      for (const { layer } of view.layers) if (kinds.get(layer)?.kind !== 'latent') kinds.set(layer, { kind, group });
+    }
+  });
+  return kinds;
+}
+
+/** With one stage the ids of the layers need not be dense, so only a split says which belong to a rank. */
+function layersOutsideStage({ table, place }: PlacedTable, side: 'a' | 'b'): Finding[] {
+  if (place.ppSize === 1) return [];
+  const { begin, end } = stageLayers(place);
+  const findings: Finding[] = [];
+  table.layerGroups.forEach(({ views }, group) => {
+    const outside = views.flatMap(({ layers }) => layers).filter(({ layer }) => layer < begin || layer >= end);
+    if (outside.length === 0) return;
+    const shown = layerList(new Set(outside.map(({ layer }) => layer)));
+    const [a, b] = side === 'a' ? [shown, 'not compared'] : ['not compared', shown];
+    findings.push({
+      field: `layerGroups[${group}].layers`,
+      a,
+      b,
+      verdict: `refused: pipeline stage ${place.ppRank} has the layers ${begin} to ${end - 1} (layersPerStage)`,
+      whichSideToChange: side,
+    });
+  });
+  return findings;
+}
+
+/** What the stages have in common must be on both sides: a layer that one side lacks would arrive empty. */
+function compareLayerSets(a: PlacedTable, b: PlacedTable): Finding[] {
+  const isShared = sharedLayers(a.place, b.place);
+  const [entriesA, entriesB] = [entriesByKey(a.table.layerGroups), entriesByKey(b.table.layerGroups)];
+  const findings: Finding[] = [];
+  for (const key of new Set([...entriesA.keys(), ...entriesB.keys()])) {
+    const [mine, theirs] = [entriesA.get(key), entriesB.get(key)];
+    const [layersA, layersB] = [mine, theirs].map((of) => new Set([...(of?.keys() ?? [])].filter(isShared)));
+    if (layersA === undefined || layersB === undefined) continue;
+    const [textA, textB] = [layerList(layersA), layerList(layersB)];
+    if (textA === textB) continue;
+    const first = [...layersA, ...layersB].filter((layer) => layersA.has(layer) !== layersB.has(layer))[0] as number;
+    const group = mine?.get(first)?.group ?? theirs?.get(first)?.group ?? 0;
+    findings.push({
+      field: `layerGroups[${group}].${key}.layers`,
+      a: brief(textA),
+      b: brief(textB),
+      verdict: 'refused: the two ranks hold different layers',
+      whichSideToChange: 'either: serve the same model with the same cache groups',
+    });
+  }
+  return findings;
+}
+
+function sharedLayers(a: RankPlace, b: RankPlace): (layer: number) => boolean {
+  if (a.ppSize === 1 && b.ppSize === 1) return () => true;
+  const [x, y] = [stageLayers(a), stageLayers(b)];
+  return (layer) => layer >= Math.max(x.begin, y.begin) && layer < Math.min(x.end, y.end);
+}
+
 /** `0-31, 40`, or `none`. */
-function layerList(layers: ReadonlyMap<number, PlacedEntry> | undefined): string {
-  if (layers === undefined || layers.size === 0) return 'none';
+function layerList(layers: ReadonlySet<number>): string {
+  if (layers.size === 0) return 'none';
   const stretches: [number, number][] = [];
-  for (const layer of [...layers.keys()].sort((x, y) => x - y)) {
+  for (const layer of [...layers].sort((x, y) => x - y)) {
     const last = stretches.at(-1);
     if (last !== undefined && last[1] === layer - 1) last[1] = layer;
     else stretches.push([layer, layer]);

@@ -1,34 +1,37 @@
 import { brief } from './brief.js';
 import { comparePageTables } from './compare-page-tables.js';
+import type { Finding } from './finding.js';
+import type { PageTable } from './page-table.js';
+import { ranksOverlap } from './peers-of.js';
 import type { RankInfo } from './rank-info.js';
+import { flatRank, MAX_RANKS, sum, tensorParallel, tpPerGroup } from './rank-place.js';
 import { validatePageTable } from './validate-page-table.js';
 
-/** One reason why two ranks cannot exchange KV cache. */
-export interface Finding {
-  readonly field: string;
-  readonly a: string;
-  readonly b: string;
-  readonly verdict: string;
-  readonly whichSideToChange: string;
-}
+export type { Finding } from './finding.js';
 
 /** Findings end up in one control frame. */
 const MAX_FINDINGS = 64;
 
 /**
  * Why `a` and `b` cannot exchange KV cache, field by field; empty = compatible. Symmetric up to the two values of each finding.
- * What it does not refuse, `planFragments` can plan. Never throws, whatever a peer sent: an unreadable value is a finding.
+ * What it does not refuse, `mapPeer` can map. Never throws, whatever a peer sent: an unreadable value is a finding.
  *
- * Ranks pair one to one: tensor, pipeline and context parallel sizes and ranks must be equal, context parallel size 1. Under
- * attention DP that holds inside a DP group; the DP ranks themselves may differ, each holds every head.
+ * Tensor and pipeline parallel sizes, layouts, block sizes and pool layouts may differ, as long as one place of one side holds what
+ * the other needs; ranks that share nothing are a finding, because a connection between them is a mistake.
  */
 export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
   const findings: Finding[] = [];
   try {
     findings.push(...compareTopology(a, b));
-    const tableA = checkedTable(a, 'a', findings);
-    const tableB = checkedTable(b, 'b', findings);
-    if (tableA !== null && tableB !== null) findings.push(...comparePageTables(tableA, tableB));
+    const [overlap, readable] = [
+      findings.length === 0,
+      [checkedTable(a, 'a', findings), checkedTable(b, 'b', findings)],
+    ];
+    const [tableA, tableB] = readable as [PageTable | null, PageTable | null];
+    // Without a common topology it is not known which bytes of the two tables ought to be alike.
+    if (overlap && tableA !== null && tableB !== null) {
+      findings.push(...comparePageTables({ table: tableA, place: a }, { table: tableB, place: b }));
+    }
   } catch (error) {
     // A rank info of a shape that the types rule out; the finding carries what there is to say.
     findings.push({
@@ -42,18 +45,12 @@ export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
   return findings.slice(0, MAX_FINDINGS);
 }
 
-function checkedTable(info: RankInfo, side: 'a' | 'b', findings: Finding[]) {
+function checkedTable(info: RankInfo, side: 'a' | 'b', findings: Finding[]): PageTable | null {
   try {
     return validatePageTable(info.pageTable);
   } catch (error) {
     const reason = brief(error instanceof Error ? error.message : 'unreadable');
-    findings.push({
-      field: 'pageTable',
-      a: side === 'a' ? reason : 'not compared',
-      b: side === 'b' ? reason : 'not compared',
-      verdict: 'refused: the page table is not valid',
-      whichSideToChange: side,
-    });
+    findings.push({ field: 'pageTable', ...onOneSide(side, reason), verdict: 'refused: the page table is not valid' });
     return null;
   }
 }
@@ -61,52 +58,41 @@ function checkedTable(info: RankInfo, side: 'a' | 'b', findings: Finding[]) {
 function compareTopology(a: RankInfo, b: RankInfo): Finding[] {
   const findings: Finding[] = [...misplaced(a, 'a'), ...misplaced(b, 'b')];
   if (findings.length > 0) return findings;
-  const differ = (field: string, x: unknown, y: unknown, verdict: string, whichSideToChange: string): void => {
-    if (String(x) === String(y)) return;
-    findings.push({ field, a: brief(x), b: brief(y), verdict, whichSideToChange });
+  const refuse = (field: string, x: unknown, y: unknown, why: string, whichSideToChange: string): void => {
+    findings.push({ field, a: brief(x), b: brief(y), verdict: `refused: ${why}`, whichSideToChange });
   };
-  const [tpA, tpB] = [tensorParallel(a), tensorParallel(b)];
-
-  differ('agent', a.agent, b.agent, 'refused: the two agents do not speak to each other', 'either: set the same agent');
-  differ(
-    a.attentionDp || b.attentionDp ? 'tpSize / dpSize' : 'tpSize',
-    tpA.size,
-    tpB.size,
-    'refused: a head split between tensor parallel sizes is not supported',
-    'either: start both servers with the same tensor parallel size',
-  );
-  differ(
-    'ppSize',
-    a.ppSize,
-    b.ppSize,
-    'refused: a layer split between pipeline parallel sizes is not supported',
-    'either: start both servers with the same pipeline parallel size',
-  );
-  for (const [side, info] of [
-    ['a', a],
-    ['b', b],
-  ] as const) {
-    if (info.cpSize === 1) continue;
-    findings.push({
-      field: 'cpSize',
-      a: String(a.cpSize),
-      b: String(b.cpSize),
-      verdict: 'refused: context parallel caches are not supported',
-      whichSideToChange: `${side}: set the context parallel size to 1`,
-    });
+  if (a.agent !== b.agent) {
+    refuse('agent', a.agent, b.agent, 'the two agents do not speak to each other', 'either: set the same agent');
   }
-  if (findings.length > 0) return findings;
-
-  differ(
-    'layersPerStage',
-    a.layersPerStage,
-    b.layersPerStage,
-    'refused: stages hold other layers',
-    'either: split alike',
-  );
-  const pairing = 'refused: ranks pair one to one, this one holds other data';
-  differ('tpRank', tpA.rank, tpB.rank, pairing, 'either: connect to the peer of the same tensor parallel rank');
-  differ('ppRank', a.ppRank, b.ppRank, pairing, 'either: connect to the peer of the same pipeline stage');
+  const [tpA, tpB] = [tpPerGroup(a), tpPerGroup(b)];
+  if (tpA % tpB !== 0 && tpB % tpA !== 0) {
+    refuse(
+      a.attentionDp || b.attentionDp ? 'tpSize / dpSize' : 'tpSize',
+      tpA,
+      tpB,
+      'neither tensor parallel size divides the other',
+      'either: choose sizes where one is a multiple of the other',
+    );
+  }
+  if (a.cpSize > 1 && b.cpSize > 1) {
+    const remedy = 'either: set the context parallel size of one side to 1';
+    refuse('cpSize', a.cpSize, b.cpSize, 'context parallel caches on both sides', remedy);
+  }
+  const [layersA, layersB] = [sum(a.layersPerStage), sum(b.layersPerStage)];
+  if (layersA !== layersB) {
+    const show = (info: RankInfo, layers: number): string =>
+      info.ppSize === 1 ? String(layers) : `${layers} (${info.layersPerStage.join(' + ')})`;
+    const why = 'the number of layers differs';
+    refuse('layersPerStage', show(a, layersA), show(b, layersB), why, 'either: serve the same model on both sides');
+  }
+  if (findings.length === 0 && !ranksOverlap(a, b)) {
+    const where = (info: RankInfo): string => {
+      const tp = tensorParallel(info);
+      return `rank ${flatRank(info)}: tp ${tp.rank}/${tp.size}, pp ${info.ppRank}/${info.ppSize}, cp ${info.cpRank}/${info.cpSize}`;
+    };
+    const remedy = 'either: connect each rank to the ranks that peersOf names';
+    refuse('rank', where(a), where(b), 'these two ranks share no layer, head or block', remedy);
+  }
   return findings;
 }
 
@@ -114,8 +100,7 @@ function compareTopology(a: RankInfo, b: RankInfo): Finding[] {
 function misplaced(info: RankInfo, side: 'a' | 'b'): Finding[] {
   const findings: Finding[] = [];
   const refuse = (field: string, value: unknown, rule: string): void => {
-    const [a, b] = side === 'a' ? [brief(value), 'not compared'] : ['not compared', brief(value)];
-    findings.push({ field, a, b, verdict: `refused: ${rule}`, whichSideToChange: side });
+    findings.push({ field, ...onOneSide(side, brief(value)), verdict: `refused: ${rule}` });
   };
   for (const [name, size, rank] of [
     ['tp', info.tpSize, info.tpRank],
@@ -127,15 +112,29 @@ function misplaced(info: RankInfo, side: 'a' | 'b'): Finding[] {
     else if (!Number.isSafeInteger(rank) || rank < 0 || rank >= size)
       refuse(`${name}Rank`, rank, `must be below ${size}`);
   }
-  if (findings.length === 0 && info.attentionDp && info.tpSize % info.dpSize !== 0) {
+  const ranks = info.tpSize * info.ppSize * info.cpSize;
+  if (findings.length === 0 && ranks > MAX_RANKS)
+    refuse('tpSize x ppSize x cpSize', ranks, `at most ${MAX_RANKS} ranks`);
+  if (typeof info.attentionDp !== 'boolean') refuse('attentionDp', info.attentionDp, 'must be true or false');
+  const stages: unknown = info.layersPerStage;
+  if (!Array.isArray(stages) || stages.some((layers) => !Number.isSafeInteger(layers) || layers < 0)) {
+    refuse('layersPerStage', stages, 'must be a list of non-negative integers');
+  } else if (findings.length === 0 && stages.length !== info.ppSize) {
+    refuse('layersPerStage', stages, `must have an entry for each of the ${info.ppSize} pipeline stages`);
+  }
+  if (findings.length > 0 || !info.attentionDp) return findings;
+  if (info.tpSize % info.dpSize !== 0) {
     refuse('dpSize', info.dpSize, `must divide the tensor parallel size ${info.tpSize} under attention DP`);
+    return findings;
+  }
+  const dpRank = Math.floor(info.tpRank / tpPerGroup(info));
+  if (info.dpRank !== dpRank) {
+    refuse('dpRank', info.dpRank, `tensor parallel rank ${info.tpRank} is in DP group ${dpRank} under attention DP`);
   }
   return findings;
 }
 
-/** Tensor parallel size and rank among the ranks that share a request's heads. */
-function tensorParallel(info: RankInfo): { readonly size: number; readonly rank: number } {
-  if (!info.attentionDp) return { size: info.tpSize, rank: info.tpRank };
-  const size = info.tpSize / info.dpSize;
-  return { size, rank: info.tpRank % size };
+function onOneSide(side: 'a' | 'b', shown: string): Pick<Finding, 'a' | 'b' | 'whichSideToChange'> {
+  const [a, b] = side === 'a' ? [shown, 'not compared'] : ['not compared', shown];
+  return { a, b, whichSideToChange: side };
 }

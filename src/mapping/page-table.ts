@@ -11,20 +11,34 @@ export interface PagePool {
   readonly slotCount: number;
 }
 
-/** What a view holds. */
+/**
+ * What a view holds. `kv`: K, then V, each laid out as the view says. `scale`: scales of quantised K and V, one view for both (K, then V) or two views
+ * in that order.
+ */
 export type ViewRole = 'key' | 'value' | 'kv' | 'latent' | 'index_k' | 'scale' | 'conv_state' | 'ssm_state' | 'aux';
 
-/** How heads and tokens lie inside a block: head-major, token-major, the same on every rank, or in sections. */
+/**
+ * Inside a block: `HND` head, token, element; `NHD` token, head, element; `REPLICATED` token, element, the same on every rank;
+ * `SECTIONED` state without tokens, see `LayerView.sections`.
+ */
 export type ViewLayout = 'HND' | 'NHD' | 'REPLICATED' | 'SECTIONED';
 
 /** Where one layer's part of a view lies inside each slot of `pool`. */
 export interface LayerEntry {
-  /** Global layer id. */
+  /** Global layer id, counted over all pipeline stages. */
   readonly layer: number;
   /** Index into `PageTable.pools`. */
   readonly pool: number;
   readonly offset: number;
   readonly bytes: number;
+}
+
+/** One separately sharded stretch of a state entry, e.g. x, B or C of a convolution state. */
+export interface StateSection {
+  /** On this rank. */
+  readonly bytes: number;
+  /** The smallest piece a rank can hold (a head, a channel group); `bytes` is a multiple of it. */
+  readonly unitBytes: number;
 }
 
 /** One kind of content (keys, values, ...) of a layer group. */
@@ -34,6 +48,11 @@ export interface LayerView {
   readonly layout: ViewLayout;
   readonly headsPerRank: number;
   readonly headDim: number;
+  /**
+   * SECTIONED views only: what each entry is made of, in order, without gaps; the bytes of all sections are the entry's. Absent =
+   * one section of `headsPerRank` equal units.
+   */
+  readonly sections?: readonly StateSection[];
   /** Ascending global layer id. */
   readonly layers: readonly LayerEntry[];
 }

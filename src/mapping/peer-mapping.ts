@@ -1,7 +1,14 @@
 import { CompatibilityError } from '../errors.js';
+import { mergeTouching } from './box-fragments.js';
+import { compareAux, compareShared, viewSide } from './compare-page-tables.js';
+import type { Finding } from './finding.js';
 import type { PagePool, PageTable, PageTableGroup } from './page-table.js';
-import { planAuxFragments, planFragments } from './plan-fragments.js';
+import { ownsAux, ranksOverlap } from './peers-of.js';
+import { type RankPlaceInDp, SINGLE_RANK } from './rank-place.js';
+import { isElected, pairReplicas } from './shard.js';
 import { AUX_GROUP, type Fragment } from './transfer-plan.js';
+import { viewFragments } from './view-fragments.js';
+import { type EntryPair, entriesByKey, pairEntries, pairGroups, tokensOf } from './view-side.js';
 
 /** One fragment with the pools its slots lie in. */
 export interface PlacedFragment {
@@ -12,11 +19,26 @@ export interface PlacedFragment {
   readonly fillsStride: boolean;
 }
 
-/** How one layer group (or aux) of the writer maps to the receiver's. */
+/** How the blocks of two groups meet; see `pairSubBlocks`. */
+export interface BlockPairing {
+  /** Smaller blocks in a source block, and in a destination block; one of them is 1. */
+  readonly sourceParts: number;
+  readonly destinationParts: number;
+  /** Every how many ordinals the side owns one: its context parallel size. */
+  readonly sourceStride: number;
+  readonly destinationStride: number;
+}
+
+/** How one part of the blocks of a layer group (or aux) of the writer maps to a group of the receiver. */
 export interface GroupMapping {
-  /** Index into `PageTable.layerGroups`, or AUX_GROUP. */
+  /** Index into the source's `PageTable.layerGroups`, or AUX_GROUP. */
   readonly group: number;
-  /** Empty when the two sides share nothing of the group. */
+  /** Index into the destination's, or AUX_GROUP. */
+  readonly peerGroup: number;
+  /** Which part of the larger block; 0 where the block sizes are equal. */
+  readonly part: number;
+  readonly pairing: BlockPairing;
+  /** By layer, then by view. Empty when another rank holds, or is elected to write, what the groups share. */
   readonly fragments: readonly Fragment[];
   readonly placed: readonly PlacedFragment[];
   readonly bytesPerPair: number;
@@ -28,48 +50,116 @@ export interface GroupMapping {
 
 /** Everything about a peer that slices need; it does not change while the peer lives. */
 export interface PeerMapping {
+  readonly source: PageTable;
+  readonly destination: PageTable;
+  readonly places: MappingPlaces;
+  /** In canonical order: by group, peer group, part. Groups without a common layer do not appear. */
   readonly groups: readonly GroupMapping[];
-  /** Null when a side has no aux buffer. */
+  /** Null when a side has no aux buffer, or when another rank sends it. */
   readonly aux: GroupMapping | null;
 }
 
+/** Where the two ranks stand in their instances; `RankInfo`s fit. */
+export interface MappingPlaces {
+  readonly source: RankPlaceInDp;
+  readonly destination: RankPlaceInDp;
+}
+
+const SINGLE_RANKS: MappingPlaces = {
+  source: { ...SINGLE_RANK, layersPerStage: [1] },
+  destination: { ...SINGLE_RANK, layersPerStage: [1] },
+};
+
+const WHOLE_SLOTS: BlockPairing = { sourceParts: 1, destinationParts: 1, sourceStride: 1, destinationStride: 1 };
+
 /**
- * Plans once per peer what all slices to it share, so that a slice costs only its own blocks (I5).
- * @throws CompatibilityError when the tables do not fit; `explainCompatibility` says why before it comes to that
+ * Maps once per peer what all slices to it share, so that a slice costs only its own blocks (I5). Both sides derive the same
+ * mapping from the two rank infos.
+ *
+ * @param places default: each side is the only rank of its instance
+ * @throws CompatibilityError when shared layers do not fit; `details.findings` lists what, as `explainCompatibility` does before it
+ *   comes to that
+ * @throws ArgumentError for topologies that do not fit
  */
-export function mapPeer(source: PageTable, destination: PageTable): PeerMapping {
-  if (source.layerGroups.length !== destination.layerGroups.length) {
-    throw new CompatibilityError(
-      `${source.layerGroups.length} layer groups against ${destination.layerGroups.length}: serve the same model on both sides`,
-    );
+export function mapPeer(source: PageTable, destination: PageTable, places: MappingPlaces = SINGLE_RANKS): PeerMapping {
+  const from = { table: source, place: places.source };
+  const to = { table: destination, place: places.destination };
+  refuse([...compareShared(from, to), ...compareAux(source, destination)]);
+  if (!ranksOverlap(places.source, places.destination)) {
+    return { source, destination, places, groups: [], aux: null };
   }
-  const groups = source.layerGroups.map((group, index) =>
+  const groups = pairGroups(source, destination).flatMap(({ group, peerGroup, entries }) =>
     mapGroup(
-      index,
-      planFragments(source, destination, index),
-      { table: source, group },
-      { table: destination, group: destination.layerGroups[index] as PageTableGroup },
+      { index: group, ...from, group: source.layerGroups[group] as PageTableGroup },
+      { index: peerGroup, ...to, group: destination.layerGroups[peerGroup] as PageTableGroup },
+      entries,
     ),
   );
-  const [auxSource, auxDestination] = [source.aux, destination.aux];
-  const aux =
-    auxSource === null || auxDestination === null
-      ? null
-      : mapGroup(
-          AUX_GROUP,
-          planAuxFragments(source, destination),
-          { table: source, group: auxSource },
-          { table: destination, group: auxDestination },
-        );
-  return { groups, aux };
+  return { source, destination, places, groups, aux: mapAux(source, destination, places) };
 }
 
-interface Side {
+/** `mapPeer` for two published ranks. */
+export function mapRanks(
+  source: RankPlaceInDp & { readonly pageTable: PageTable },
+  destination: RankPlaceInDp & { readonly pageTable: PageTable },
+): PeerMapping {
+  return mapPeer(source.pageTable, destination.pageTable, { source, destination });
+}
+
+interface GroupSide {
+  readonly index: number;
   readonly table: PageTable;
   readonly group: PageTableGroup;
+  readonly place: RankPlaceInDp;
 }
 
-function mapGroup(group: number, fragments: readonly Fragment[], from: Side, to: Side): GroupMapping {
+function mapGroup(from: GroupSide, to: GroupSide, entries: readonly EntryPair[]): GroupMapping[] {
+  const pairing = pairingOf(from, to);
+  const parts = Math.max(pairing.sourceParts, pairing.destinationParts);
+  const { dpRank } = to.place;
+  return Array.from({ length: parts }, (_, part) => {
+    const fragments = isStateOfAnotherReplica(from, to)
+      ? []
+      : entries.flatMap(({ source, destination }) =>
+          viewFragments(viewSide(from, source), viewSide(to, destination), part, dpRank),
+        );
+    return place(from, to, part, pairing, mergeTouching(fragments));
+  });
+}
+
+/** Context parallel ranks share out blocks, and each keeps the whole state. */
+function isStateOfAnotherReplica({ group, place: source }: GroupSide, { place: destination }: GroupSide): boolean {
+  if (group.kind !== 'state') return false;
+  return !isElected(pairReplicas(source.cpSize, source.cpRank, destination.cpSize), destination.dpRank);
+}
+
+function pairingOf(from: GroupSide, to: GroupSide): BlockPairing {
+  if (from.group.kind === 'state') return WHOLE_SLOTS;
+  const [source, destination] = [tokensOf(from.group), tokensOf(to.group)];
+  return {
+    sourceParts: Math.max(1, source / destination),
+    destinationParts: Math.max(1, destination / source),
+    sourceStride: from.place.cpSize,
+    destinationStride: to.place.cpSize,
+  };
+}
+
+function mapAux(source: PageTable, destination: PageTable, places: MappingPlaces): GroupMapping | null {
+  if (source.aux === null || destination.aux === null || !ownsAux(places.source, places.destination)) return null;
+  const [pair] = pairEntries(entriesByKey([source.aux]), entriesByKey([destination.aux]));
+  const alone = { ...SINGLE_RANK, layersPerStage: [1] };
+  const from = { index: AUX_GROUP, table: source, group: source.aux, place: alone };
+  const to = { index: AUX_GROUP, table: destination, group: destination.aux, place: alone };
+  return mapGroup(from, to, pair?.entries ?? [])[0] ?? null;
+}
+
+function place(
+  from: GroupSide,
+  to: GroupSide,
+  part: number,
+  pairing: BlockPairing,
+  fragments: readonly Fragment[],
+): GroupMapping {
   const placed = fragments.map((fragment) => {
     const source = from.table.pools[fragment.srcPool] as PagePool;
     const destination = to.table.pools[fragment.dstPool] as PagePool;
@@ -79,7 +169,10 @@ function mapGroup(group: number, fragments: readonly Fragment[], from: Side, to:
     return { fragment, source, destination, fillsStride };
   });
   return {
-    group,
+    group: from.index,
+    peerGroup: to.index,
+    part,
+    pairing,
     fragments,
     placed,
     bytesPerPair: fragments.reduce((total, { bytes, count }) => total + bytes * count, 0),
@@ -88,6 +181,15 @@ function mapGroup(group: number, fragments: readonly Fragment[], from: Side, to:
     sourceSlotCount: from.group.slotCount,
     destinationSlotCount: to.group.slotCount,
   };
+}
+
+function refuse(findings: readonly Finding[]): void {
+  const [first] = findings;
+  if (first === undefined) return;
+  throw new CompatibilityError(
+    `${first.field}: ${first.verdict} (${first.a} and ${first.b}); ${first.whichSideToChange}`,
+    { details: { findings } },
+  );
 }
 
 /** From the first byte of the first piece to the last byte of the last. */

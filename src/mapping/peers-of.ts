@@ -1,23 +1,14 @@
 import { ArgumentError } from '../errors.js';
-
-/** How one instance splits a model over its ranks. A `RankInfo` is one. */
-export interface Topology {
-  readonly tpSize: number;
-  readonly ppSize: number;
-  readonly cpSize: number;
-  readonly dpSize: number;
-  /** Each DP group holds whole requests; a request's heads are split over `tpSize / dpSize` ranks. */
-  readonly attentionDp: boolean;
-  /** Layers of each pipeline stage, in order. */
-  readonly layersPerStage: readonly number[];
-}
-
-/** One rank's place in its instance. */
-export interface RankPlace extends Topology {
-  readonly tpRank: number;
-  readonly ppRank: number;
-  readonly cpRank: number;
-}
+import {
+  flatRank,
+  MAX_RANKS,
+  type RankPlace,
+  stageLayers,
+  sum,
+  type Topology,
+  tensorParallel,
+  tpPerGroup,
+} from './rank-place.js';
 
 /**
  * The peer ranks whose data overlaps mine, ascending: every stage that shares a layer, in each the ranks that share a head (and a
@@ -30,18 +21,16 @@ export interface RankPlace extends Topology {
  * @example 8 KV heads, TP2 -> TP4: `peersOf(context rank 0, generation, 0)` is [0, 1]
  */
 export function peersOf(me: RankPlace, peer: Topology, peerDpRank: number): number[] {
-  checkTopology(me, 'me');
+  checkPlace(me, 'me');
   checkTopology(peer, 'peer');
-  checkRank(me.tpRank, me.tpSize, 'me.tpRank');
-  checkRank(me.ppRank, me.ppSize, 'me.ppRank');
-  checkRank(me.cpRank, me.cpSize, 'me.cpRank');
   if (peer.attentionDp) checkRank(peerDpRank, peer.dpSize, 'peerDpRank');
   if (me.cpSize > 1 && peer.cpSize > 1) {
     throw new ArgumentError('context parallel on both sides is not supported: set cpSize to 1 on one of them');
   }
 
-  const [tpMine, tpTheirs] = [tpPerGroup(me), tpPerGroup(peer)];
-  const heads = overlapping(me.tpRank % tpMine, tpMine, tpTheirs, 'tensor');
+  const mine = tensorParallel(me);
+  const tpTheirs = tpPerGroup(peer);
+  const heads = overlapping(mine.rank, mine.size, tpTheirs, 'tensor');
   const firstTp = peer.attentionDp ? peerDpRank * tpTheirs : 0;
   const blocks = overlapping(me.cpRank, me.cpSize, peer.cpSize, 'context');
   const ranks: number[] = [];
@@ -51,6 +40,28 @@ export function peersOf(me: RankPlace, peer: Topology, peerDpRank: number): numb
     }
   }
   return ranks;
+}
+
+/**
+ * Whether data of the two ranks overlaps: each is in the other's `peersOf`.
+ * @throws ArgumentError as `peersOf`
+ */
+export function ranksOverlap(a: RankPlace, b: RankPlace): boolean {
+  checkPlace(b, 'peer');
+  const dpRank = b.attentionDp ? Math.floor(b.tpRank / tpPerGroup(b)) : 0;
+  return peersOf(a, b, dpRank).includes(flatRank(b));
+}
+
+/**
+ * Whether this rank sends the aux to that peer: of the ranks that overlap it, the first of the first stage.
+ * @throws ArgumentError as `peersOf`
+ */
+export function ownsAux(me: RankPlace, peer: RankPlace): boolean {
+  if (!ranksOverlap(me, peer)) return false;
+  const [mine, theirs] = [tensorParallel(me), tensorParallel(peer)];
+  const firstOfGroup = mine.rank % Math.max(1, mine.size / theirs.size) === 0;
+  const firstOfBlocks = me.cpRank % Math.max(1, me.cpSize / peer.cpSize) === 0;
+  return firstOfGroup && firstOfBlocks && overlappingStages(peer, me)[0] === me.ppRank;
 }
 
 function overlapping(rank: number, mine: number, theirs: number, what: string): number[] {
@@ -67,8 +78,7 @@ function overlappingStages(me: RankPlace, peer: Topology): number[] {
   if (layersMine !== layersTheirs) {
     throw new ArgumentError(`layersPerStage: ${layersMine} layers against ${layersTheirs}: serve the same model`);
   }
-  const begin = sum(me.layersPerStage.slice(0, me.ppRank));
-  const end = begin + (me.layersPerStage[me.ppRank] as number);
+  const { begin, end } = stageLayers(me);
   const stages: number[] = [];
   let stageBegin = 0;
   peer.layersPerStage.forEach((layers, stage) => {
@@ -78,8 +88,11 @@ function overlappingStages(me: RankPlace, peer: Topology): number[] {
   return stages;
 }
 
-function tpPerGroup(topology: Topology): number {
-  return topology.attentionDp ? topology.tpSize / topology.dpSize : topology.tpSize;
+function checkPlace(place: RankPlace, side: string): void {
+  checkTopology(place, side);
+  checkRank(place.tpRank, place.tpSize, `${side}.tpRank`);
+  checkRank(place.ppRank, place.ppSize, `${side}.ppRank`);
+  checkRank(place.cpRank, place.cpSize, `${side}.cpRank`);
 }
 
 function checkTopology(topology: Topology, side: string): void {
@@ -89,6 +102,8 @@ function checkTopology(topology: Topology, side: string): void {
       throw new ArgumentError(`${side}.${name} must be a positive integer, got ${String(size)}`);
     }
   }
+  const ranks = topology.tpSize * topology.ppSize * topology.cpSize;
+  if (ranks > MAX_RANKS) throw new ArgumentError(`${side} has ${ranks} ranks, at most ${MAX_RANKS} are supported`);
   if (topology.attentionDp && topology.tpSize % topology.dpSize !== 0) {
     throw new ArgumentError(
       `${side}.dpSize ${topology.dpSize} must divide tpSize ${topology.tpSize} under attention DP`,
@@ -110,8 +125,4 @@ function checkRank(rank: number, size: number, field: string): void {
   if (!Number.isSafeInteger(rank) || rank < 0 || rank >= size) {
     throw new ArgumentError(`${field} must be an integer below ${size}, got ${String(rank)}`);
   }
-}
-
-function sum(values: readonly number[]): number {
-  return values.reduce((total, value) => total + value, 0);
 }

@@ -1,54 +1,65 @@
 import { ArgumentError } from '../errors.js';
 import type { BlockRun } from '../geometry/block-run.js';
-import { pairRuns } from '../geometry/pair-runs.js';
+import { pairSubBlocks } from '../geometry/pair-runs.js';
 import type { GroupMapping, PeerMapping } from './peer-mapping.js';
 import { PlanStatsCounter } from './plan-stats.js';
 import { sortSlotPairs } from './sort-slot-pairs.js';
-import type { GroupPlan, TransferPlan } from './transfer-plan.js';
+import type { GroupPlan, PairOrder, TransferPlan } from './transfer-plan.js';
 
 /**
  * Which bytes of one slice go where. Costs O(overlap of the runs + fragments), whatever the length of the prompt (I5).
  *
  * @param mapping the peer's, from `mapPeer`
- * @param sourceRuns one entry per layer group: what the slice covers here; null = the group sends nothing
- * @param destinationRuns one entry per layer group: what the receiver asked for; may cover the whole prompt
- * @returns groups in ascending index; a group without a pair or without a shared layer is left out
- * @throws ArgumentError for a wrong number of runs, or a slot that its pool does not have
+ * @param sourceRuns one entry per layer group of the source: what the slice covers here; null = the group sends nothing
+ * @param destinationRuns one entry per layer group of the destination: what the receiver asked for; may cover the whole prompt.
+ *   Runs as they came over the wire: the stride of a context parallel rank is added here
+ * @param order of the pairs of each group; default `source_slot`
+ * @returns groups by (group, peer group, part); one without a pair or without a shared byte is left out
+ * @throws ArgumentError for a wrong number of runs, a run with another stride than its rank has, or a slot that its pool lacks
  * @throws RangeError for a run that is malformed
  */
 export function planSlice(
   mapping: PeerMapping,
   sourceRuns: readonly (BlockRun | null)[],
   destinationRuns: readonly (BlockRun | null)[],
+  order: PairOrder = 'source_slot',
 ): TransferPlan {
-  const groupCount = mapping.groups.length;
-  if (sourceRuns.length !== groupCount || destinationRuns.length !== groupCount) {
-    throw new ArgumentError(
-      `${sourceRuns.length} source and ${destinationRuns.length} destination runs for ${groupCount} layer groups`,
-    );
-  }
+  checkRunCount(sourceRuns, mapping.source.layerGroups.length, 'source');
+  checkRunCount(destinationRuns, mapping.destination.layerGroups.length, 'destination');
   const groups: GroupPlan[] = [];
   const stats = new PlanStatsCounter();
-  for (let index = 0; index < groupCount; index++) {
-    const group = mapping.groups[index] as GroupMapping;
-    const [source, destination] = [sourceRuns[index], destinationRuns[index]];
-    if (source == null || destination == null || group.fragments.length === 0) continue;
-    const slotPairs = sortSlotPairs(pairRuns(source, destination));
-    if (slotPairs.length === 0) continue;
+  let parts: readonly Int32Array[] = [];
+  for (const group of mapping.groups) {
+    const [source, destination] = [sourceRuns[group.group], destinationRuns[group.peerGroup]];
+    if (source == null || destination == null) continue;
+    // The parts of one pair of groups follow one another.
+    if (group.part === 0) parts = pairsOf(group, source, destination);
+    const pairs = parts[group.part] as Int32Array;
+    if (group.fragments.length === 0 || pairs.length === 0) continue;
+    const slotPairs = order === 'source_slot' ? sortSlotPairs(pairs) : pairs;
     checkSlots(slotPairs, group);
     stats.add(group, slotPairs);
-    groups.push({ group: group.group, fragments: group.fragments, slotPairs });
+    groups.push({
+      group: group.group,
+      peerGroup: group.peerGroup,
+      part: group.part,
+      fragments: group.fragments,
+      slotPairs,
+    });
   }
   return { groups, stats: stats.result() };
 }
 
 /**
  * The plan that moves one aux slot.
- * @throws ArgumentError when a side has no aux buffer or not this slot
+ * @throws ArgumentError when a side has no aux buffer or not this slot, or when another rank sends the aux
  */
 export function planAux(mapping: PeerMapping, sourceSlot: number, destinationSlot: number): TransferPlan {
   const { aux } = mapping;
-  if (aux === null) throw new ArgumentError('no aux buffer on one of the two sides');
+  if (aux === null) {
+    const absent = mapping.source.aux === null || mapping.destination.aux === null;
+    throw new ArgumentError(absent ? 'no aux buffer on one of the two sides' : 'another rank sends aux to this peer');
+  }
   for (const [slot, count, side] of [
     [sourceSlot, aux.sourceSlotCount, 'source'],
     [destinationSlot, aux.destinationSlotCount, 'destination'],
@@ -60,18 +71,39 @@ export function planAux(mapping: PeerMapping, sourceSlot: number, destinationSlo
   const slotPairs = Int32Array.of(sourceSlot, destinationSlot);
   const stats = new PlanStatsCounter();
   stats.add(aux, slotPairs);
-  return { groups: [{ group: aux.group, fragments: aux.fragments, slotPairs }], stats: stats.result() };
+  const { group, peerGroup, part, fragments } = aux;
+  return { groups: [{ group, peerGroup, part, fragments, slotPairs }], stats: stats.result() };
 }
 
-/** One wrong slot would be someone else's page. `pairRuns` gives no negative ones. */
+/** The pairs of each part of two groups. Exported for the byte count that a receiver expects. */
+export function pairsOf({ group, peerGroup, pairing }: GroupMapping, source: BlockRun, destination: BlockRun) {
+  const { sourceParts, sourceStride, destinationParts, destinationStride } = pairing;
+  const from = withStride(source, sourceStride, `layer group ${group}: source run`);
+  const to = withStride(destination, destinationStride, `layer group ${peerGroup}: destination run`);
+  return pairSubBlocks(from, sourceParts, to, destinationParts);
+}
+
+function withStride(run: BlockRun, stride: number, field: string): BlockRun {
+  if (run.stride === stride || (run.stride === undefined && stride === 1)) return run;
+  if (run.stride !== undefined) {
+    throw new ArgumentError(`${field} has stride ${run.stride}, the rank owns every block of ${stride}`);
+  }
+  return { begin: run.begin, slots: run.slots, stride };
+}
+
+function checkRunCount(runs: readonly unknown[], groupCount: number, side: string): void {
+  if (runs.length !== groupCount) throw new ArgumentError(`${runs.length} ${side} runs for ${groupCount} layer groups`);
+}
+
+/** One wrong slot would be someone else's page. Pairing gives no negative ones. */
 function checkSlots(slotPairs: Int32Array, group: GroupMapping): void {
   for (let i = 0; i < slotPairs.length; i += 2) {
-    refuseMissing(slotPairs[i] as number, group.sourceSlotCount, 'source', group);
-    refuseMissing(slotPairs[i + 1] as number, group.destinationSlotCount, 'destination', group);
+    refuseMissing(slotPairs[i] as number, group.sourceSlotCount, 'source', group.group);
+    refuseMissing(slotPairs[i + 1] as number, group.destinationSlotCount, 'destination', group.peerGroup);
   }
 }
 
-function refuseMissing(slot: number, slotCount: number, side: string, group: GroupMapping): void {
+function refuseMissing(slot: number, slotCount: number, side: string, group: number): void {
   if (slot < slotCount) return;
-  throw new ArgumentError(`layer group ${group.group}: ${side} slot ${slot} is outside [0, ${slotCount})`);
+  throw new ArgumentError(`layer group ${group}: ${side} slot ${slot} is outside [0, ${slotCount})`);
 }

@@ -17,12 +17,23 @@ export const AUX_GROUP = -1;
 
 /** What one layer group contributes to a slice. Moves = pairs x fragments. */
 export interface GroupPlan {
-  /** Index into `PageTable.layerGroups`, or AUX_GROUP. */
+  /** Index into the source's `PageTable.layerGroups`, or AUX_GROUP. */
   readonly group: number;
+  /** Index into the destination's, or AUX_GROUP. */
+  readonly peerGroup: number;
+  /** Which part of the larger block; 0 where the block sizes are equal. */
+  readonly part: number;
+  /** By layer, then by view. The very list of the peer's mapping: what an agent prepared is found by it. */
   readonly fragments: readonly Fragment[];
-  /** Source slot, destination slot, source slot, ... ascending by source slot. */
+  /** Source slot, destination slot, source slot, ... in the order that was asked for. */
   readonly slotPairs: Int32Array;
 }
+
+/**
+ * `source_slot`: ascending by source slot, which joins most pieces. `ordinal`: ascending by block, the canonical order: (group, peer
+ * group, part, layer, view, block), which the receiver can derive without knowing the source's slots.
+ */
+export type PairOrder = 'source_slot' | 'ordinal';
 
 /** Exact, over all groups of the plan. */
 export interface PlanStats {

@@ -1,11 +1,21 @@
 import { dtypeBits } from './dtype.js';
 import { FieldReader, type ValueOrigin } from './field-reader.js';
-import type { LayerEntry, LayerView, PagePool, PageTable, PageTableGroup, PoolMemory } from './page-table.js';
+import type {
+  LayerEntry,
+  LayerView,
+  PagePool,
+  PageTable,
+  PageTableGroup,
+  PoolMemory,
+  StateSection,
+} from './page-table.js';
+import { viewsPerLayer } from './view-side.js';
 
 const MAX_POOLS = 64 * 1024;
 const MAX_LAYERS = 64 * 1024;
 const MAX_LAYER_GROUPS = 256;
 const MAX_VIEWS = 64;
+const MAX_SECTIONS = 64;
 const MAX_DTYPE_LENGTH = 64;
 /** Slots and tokens travel as 32-bit signed integers, so that HOLE fits. */
 const MAX_INT32 = 0x7fffffff;
@@ -116,10 +126,14 @@ function readView(
     headsPerRank: read.integer(raw['headsPerRank'], `${path}.headsPerRank`, 1, MAX_INT32),
     headDim: read.integer(raw['headDim'], `${path}.headDim`, 1, MAX_INT32),
   };
+  const sections = raw['sections'] === undefined ? null : readSections(read, raw['sections'], path, head.layout);
   const list = read.list(raw['layers'], `${path}.layers`, budget.layersLeft);
   budget.layersLeft -= list.length;
   if (list.length === 0) read.refuse(`${path}.layers`, 'is empty');
-  const expectedBytes = bytesOf(head, group.tokensPerBlock);
+  const expectedBytes =
+    sections === null
+      ? bytesOf(head, group.tokensPerBlock)
+      : sections.reduce((total, section) => total + section.bytes, 0);
   let previousLayer = -1;
   const layers = list.map((item, index): LayerEntry => {
     const field = `${path}.layers[${index}]`;
@@ -129,14 +143,26 @@ function readView(
     }
     previousLayer = entry.layer;
     if (expectedBytes !== null && entry.bytes !== expectedBytes) {
-      read.refuse(
-        `${field}.bytes`,
-        `is ${entry.bytes}, but its heads, head dim, dtype and block size give ${expectedBytes}`,
-      );
+      const what = sections === null ? 'heads, head dim, dtype and block size' : 'sections';
+      read.refuse(`${field}.bytes`, `is ${entry.bytes}, but its ${what} give ${expectedBytes}`);
     }
     return entry;
   });
-  return { ...head, layers };
+  return sections === null ? { ...head, layers } : { ...head, sections, layers };
+}
+
+function readSections(read: FieldReader, value: unknown, path: string, layout: LayerView['layout']): StateSection[] {
+  if (layout !== 'SECTIONED') read.refuse(`${path}.sections`, `are only for views of layout SECTIONED, not ${layout}`);
+  const list = read.list(value, `${path}.sections`, MAX_SECTIONS);
+  if (list.length === 0) read.refuse(`${path}.sections`, 'is empty');
+  return list.map((item, index) => {
+    const field = `${path}.sections[${index}]`;
+    const raw = read.object(item, field);
+    const bytes = read.integer(raw['bytes'], `${field}.bytes`, 1, Number.MAX_SAFE_INTEGER);
+    const unitBytes = read.integer(raw['unitBytes'], `${field}.unitBytes`, 1, bytes);
+    if (bytes % unitBytes !== 0) read.refuse(`${field}.bytes`, `is ${bytes}, no multiple of unitBytes ${unitBytes}`);
+    return { bytes, unitBytes };
+  });
 }
 
 function readEntry(
@@ -172,15 +198,16 @@ function bytesOf(view: Omit<LayerView, 'layers'>, tokensPerBlock: number): numbe
   return (view.headsPerRank * view.headDim * tokensPerBlock * bits) / 8;
 }
 
-/** Both sides find each other's bytes by (role, layer), so that pair may exist once. */
+/** Both sides find each other's bytes by (role, layer), so that pair may exist once; scales twice: of the keys, then of the values. */
 function refuseAmbiguity(read: FieldReader, views: readonly LayerView[], path: string): void {
-  const seen = new Set<string>();
-  for (const [index, view] of views.entries()) {
-    for (const { layer } of view.layers) {
-      const key = `${view.role} ${layer}`;
-      if (seen.has(key))
-        read.refuse(`${path}.views[${index}]`, `names role ${view.role} of layer ${layer} a second time`);
-      seen.add(key);
+  const seen = new Map<string, number>();
+  for (const [index, { role, layers }] of views.entries()) {
+    for (const { layer } of layers) {
+      const times = seen.get(`${role} ${layer}`) ?? 0;
+      if (times >= viewsPerLayer(role)) {
+        read.refuse(`${path}.views[${index}]`, `names role ${role} of layer ${layer} once too often`);
+      }
+      seen.set(`${role} ${layer}`, times + 1);
     }
   }
 }

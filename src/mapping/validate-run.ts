@@ -1,5 +1,5 @@
 import { ProtocolError } from '../errors.js';
-import { type BlockRun, HOLE } from '../geometry/block-run.js';
+import { type BlockRun, HOLE, runEnd } from '../geometry/block-run.js';
 import type { PageTableGroup } from './page-table.js';
 
 /**
@@ -7,15 +7,28 @@ import type { PageTableGroup } from './page-table.js';
  *
  * @param blockEnd ordinals at or past it do not exist in the prompt
  * @param field how the message names the run
- * @throws ProtocolError for a run past the prompt, a slot outside the pool, or a slot named for two blocks (one would be lost)
+ * @param place of the rank that published the table: a context parallel rank r of n owns every n-th block from r on; default: all
+ * @throws ProtocolError for a run past the prompt or of blocks that the rank does not own, a slot outside the pool, or a slot named
+ *   for two blocks (one would be lost)
  */
-export function validateRun(run: BlockRun, group: PageTableGroup, blockEnd: number, field: string): void {
+export function validateRun(
+  run: BlockRun,
+  group: PageTableGroup,
+  blockEnd: number,
+  field: string,
+  place: { readonly cpSize: number; readonly cpRank: number } = { cpSize: 1, cpRank: 0 },
+): void {
   const refuse = (rule: string): never => {
     throw new ProtocolError(`${field} ${rule}`, { details: { field } });
   };
-  const end = run.begin + run.slots.length;
   if (!Number.isSafeInteger(run.begin) || run.begin < 0) refuse(`begins at ${String(run.begin)}`);
-  if (end > blockEnd) refuse(`ends at block ${end}, the prompt has ${blockEnd}`);
+  const isState = group.kind === 'state';
+  const stride = isState ? 1 : place.cpSize;
+  const end = runEnd({ begin: run.begin, slots: run.slots, stride });
+  if (run.slots.length > 0 && stride > 1 && run.begin % stride !== place.cpRank)
+    refuse(`begins at block ${run.begin}, which context parallel rank ${place.cpRank} of ${stride} does not own`);
+  const [limit, whole] = isState ? [1, 'the state is one slot'] : [blockEnd, `the prompt has ${blockEnd}`];
+  if (end > limit) refuse(`ends at block ${end}, ${whole}`);
   const seen = new Set<number>();
   for (const slot of run.slots) {
     if (slot === HOLE) continue;

@@ -1,22 +1,14 @@
 import type { FragmentTable, PeerHandle, TransferAgent } from '../agent/transfer-agent.js';
 import { InternalError } from '../errors.js';
-import {
-  AUX_GROUP,
-  type GroupMapping,
-  mapPeer,
-  type PageTable,
-  type PeerMapping,
-  type RankInfo,
-  type TransferPlan,
-} from '../mapping/index.js';
+import { type Fragment, mapRanks, type PeerMapping, type RankInfo, type TransferPlan } from '../mapping/index.js';
 
 /** The way to write into one peer's pages: planned once, so that a slice costs only its own blocks (I5). */
 export class PeerLink {
   readonly handle: PeerHandle;
   readonly mapping: PeerMapping;
-  readonly #tables: ReadonlyMap<number, FragmentTable>;
+  readonly #tables: ReadonlyMap<readonly Fragment[], FragmentTable>;
 
-  constructor(handle: PeerHandle, mapping: PeerMapping, tables: ReadonlyMap<number, FragmentTable>) {
+  constructor(handle: PeerHandle, mapping: PeerMapping, tables: ReadonlyMap<readonly Fragment[], FragmentTable>) {
     this.handle = handle;
     this.mapping = mapping;
     this.#tables = tables;
@@ -24,26 +16,24 @@ export class PeerLink {
 
   /** A plan as the agent takes it. */
   submissionGroups(plan: TransferPlan): { readonly fragments: FragmentTable; readonly slotPairs: Int32Array }[] {
-    return plan.groups.map(({ group, slotPairs }) => {
-      const fragments = this.#tables.get(group);
-      if (fragments === undefined) throw new InternalError(`a plan names group ${group}, which was not prepared`);
-      return { fragments, slotPairs };
+    return plan.groups.map(({ group, fragments, slotPairs }) => {
+      const table = this.#tables.get(fragments);
+      if (table === undefined) throw new InternalError(`a plan of another mapping names group ${group}`);
+      return { fragments: table, slotPairs };
     });
   }
 }
 
 /** Loads the peer's memory into the agent and binds the fragments of every group to it. */
-export async function linkPeer(agent: TransferAgent, local: PageTable, info: RankInfo): Promise<PeerLink> {
-  const mapping = mapPeer(local, info.pageTable);
+export async function linkPeer(agent: TransferAgent, local: RankInfo, info: RankInfo): Promise<PeerLink> {
+  const mapping = mapRanks(local, info);
   const handle = await agent.addPeer(info.agentMetadata, `${info.instanceName}/${info.rank}`);
   try {
-    const tables = new Map<number, FragmentTable>();
-    const bind = (index: number, group: GroupMapping): void => {
-      if (group.fragments.length === 0) return;
-      tables.set(index, agent.prepareFragments(handle, local, info.pageTable, group.fragments));
-    };
-    for (const group of mapping.groups) bind(group.group, group);
-    if (mapping.aux !== null) bind(AUX_GROUP, mapping.aux);
+    const tables = new Map<readonly Fragment[], FragmentTable>();
+    for (const { fragments } of [...mapping.groups, ...(mapping.aux === null ? [] : [mapping.aux])]) {
+      if (fragments.length === 0) continue;
+      tables.set(fragments, agent.prepareFragments(handle, local.pageTable, info.pageTable, fragments));
+    }
     return new PeerLink(handle, mapping, tables);
   } catch (error) {
     await agent.removePeer(handle);

@@ -8,13 +8,14 @@ import {
   TransportError,
   type WireError,
 } from '../errors.js';
-import { explainCompatibility } from '../mapping/compatibility.js';
+import { explainCompatibility, type Finding } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import { WIRE_MAJOR } from '../wire/index.js';
-import type { Hello, HelloAck, Ping } from '../wire/messages.js';
+import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
+import { severalPeersFinding } from './peer-count.js';
 import { linkPeer, type PeerLink } from './peer-link.js';
 import { Repeater } from './repeater.js';
 
@@ -127,15 +128,14 @@ export class PeerRegistry {
       this.#refuse(endpoint, hello.nonce, message, []);
       return;
     }
-    const findings = explainCompatibility(rankInfo, this.#self());
+    const findings = findingsAgainst(this.#self(), rankInfo);
     if (findings.length > 0) {
       this.#counters.add('hello_refused');
-      const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
-      this.#refuse(endpoint, hello.nonce, `incompatible KV cache: ${fields.join('; ')}`, findings);
+      this.#refuse(endpoint, hello.nonce, incompatible(findings), findings);
       return;
     }
     this.#linking.set(endpoint, incarnation);
-    linkPeer(this.#agent, this.#self().pageTable, rankInfo).then(
+    linkPeer(this.#agent, this.#self(), rankInfo).then(
       (link) => this.#linked(hello, link),
       (cause: unknown) => {
         this.#linking.delete(endpoint);
@@ -165,14 +165,25 @@ export class PeerRegistry {
       this.#events.onRefused(ack.endpoint, error);
       return;
     }
+    // It accepted us, but what it says of itself is checked all the same: plans are made from it.
+    const findings = findingsAgainst(this.#self(), ack.answer.rankInfo);
+    if (findings.length > 0) {
+      this.#counters.add('hello_ack_refused');
+      const error = new CompatibilityError(`${ack.endpoint}: ${incompatible(findings)}`, { details: { findings } });
+      this.#events.onRefused(ack.endpoint, error);
+      return;
+    }
     // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here.
     this.#add({ ...peerIdentity(ack.answer.rankInfo), endpoint: ack.endpoint, info: ack.answer.rankInfo, link: null });
   }
 
   onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
-    // A stranger's ping gets no answer: it must greet first, and silence makes it do so.
-    if (peer === null) this.#counters.add('unknown_peer:PING');
-    else this.#channel.send(ping.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
+    if (peer === null) {
+      // Whoever pings believes to be a peer, but this process lost it, or is a new one: told so, it can greet again at once.
+      this.#counters.add('unknown_peer:PING');
+      const reason = 'this process does not know you, send HELLO first';
+      this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
+    } else this.#channel.send(ping.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
   }
 
   /** Tells a known sender that its frame was not understood. */
@@ -194,6 +205,13 @@ export class PeerRegistry {
   disconnected(endpoint: string): void {
     const peer = this.#byEndpoint.get(endpoint);
     if (peer !== undefined) this.lose(peer, 'its connection broke');
+  }
+
+  /** From a peer, or from another process that answers at a peer's endpoint now. */
+  onGoodbye(sender: Peer | null, goodbye: Goodbye): void {
+    const peer = sender ?? this.at(goodbye.endpoint);
+    if (peer === null) this.#counters.add('unknown_peer:GOODBYE');
+    else this.lose(peer, `it said goodbye: ${goodbye.reason}`);
   }
 
   lose(peer: Peer, why: string): void {
@@ -267,7 +285,7 @@ export class PeerRegistry {
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
 
-  #refuse(endpoint: string, nonce: bigint, message: string, findings: ReturnType<typeof explainCompatibility>): void {
+  #refuse(endpoint: string, nonce: bigint, message: string, findings: readonly Finding[]): void {
     const answer = { accepted: false, message: clipText(message), findings } as const;
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
@@ -276,6 +294,17 @@ export class PeerRegistry {
     this.#greetings.delete(endpoint);
     this.#repeater.stop(endpoint);
   }
+}
+
+function findingsAgainst(self: RankInfo, peer: RankInfo): Finding[] {
+  const findings = [...explainCompatibility(peer, self)];
+  const several = findings.length > 0 ? null : severalPeersFinding(self, peer);
+  return several === null ? findings : [several];
+}
+
+function incompatible(findings: readonly Finding[]): string {
+  const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
+  return `incompatible KV cache: ${fields.join('; ')}`;
 }
 
 function peerName(info: RankInfo): string {

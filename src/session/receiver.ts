@@ -10,14 +10,14 @@ import {
   TransportError,
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
-import type { PageTable } from '../mapping/page-table.js';
+import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../mapping/index.js';
 import type { Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import type { Settled } from './cache-transceiver.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
-import { destinationRuns, runBytes } from './destination-runs.js';
+import { destinationRuns } from './destination-runs.js';
 import type { Peer } from './peer-registry.js';
 import { Repeater } from './repeater.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
@@ -32,11 +32,13 @@ export interface ReceiverOptions {
   readonly counters: Counters;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
-  readonly pageTable: PageTable;
+  readonly self: RankInfo;
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
+  /** This peer does not know us any more: ends it, which fails the sessions that wait for it. */
+  readonly forget: (peer: Peer, why: string) => void;
   readonly onSettled: (settled: Settled) => void;
   readonly onWarning: (message: string) => void;
 }
@@ -51,6 +53,7 @@ export class Receiver {
   readonly #repeater: Repeater;
   readonly #byTicket = new Map<bigint, RxSession>();
   readonly #byRequest = new Map<number, RxSession>();
+  readonly #mappings = new WeakMap<Peer, PeerMapping>();
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
@@ -81,7 +84,7 @@ export class Receiver {
       rid: requestKey(request),
       ticket: this.#o.newTicket(),
       request,
-      writers: [new RxWriter(endpoint, runBytes(this.#o.pageTable, runs))],
+      writers: [new RxWriter(endpoint)],
       runs,
       auxSlot,
       clocks: new RequestClocks(this.#o.clock, this.#o.limits),
@@ -107,9 +110,15 @@ export class Receiver {
 
   onPeerReady(peer: Peer): void {
     for (const session of [...this.#byTicket.values()]) {
-      if (session.outcome !== null) continue;
       const writer = session.writerAt(peer.endpoint);
-      if (writer !== undefined && !writer.asked) this.#ask(session, writer, peer);
+      if (writer === undefined) continue;
+      if (session.outcome === null) {
+        if (!writer.asked) this.#ask(session, writer, peer);
+      } else if (!writer.drained && writer.peer?.incarnation === peer.incarnation) {
+        // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
+        writer.peer = peer;
+        this.#tellCancel(session, writer, session.error?.message ?? 'the request ended');
+      }
     }
   }
 
@@ -165,7 +174,13 @@ export class Receiver {
     const live = this.#live(peer, report.ticket, 'WRITER_REPORT');
     if (live === null) return;
     const { session, writer } = live;
-    this.#stopAsking(session, writer);
+    this.#repeater.stop(askKey(session, writer));
+    // Until it is drained a cancelled writer is asked again: its later word may have gone nowhere.
+    if (report.drained) this.#repeater.stop(cancelKey(session, writer));
+    if (this.#mustGreetAgain(session, writer, report)) {
+      this.#greetAgain(session, writer, peer);
+      return;
+    }
     writer.report(report);
     session.clocks.progress();
     if (session.outcome === null) this.#judge(session, writer, report);
@@ -213,6 +228,7 @@ export class Receiver {
   #ask(session: RxSession, writer: RxWriter, peer: Peer): void {
     writer.peer = peer;
     writer.asked = true;
+    writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
     session.asked();
     const deadlineMs = session.startedAtMs + this.#o.limits.transferQueueTimeoutMs;
     this.#repeater.start(askKey(session, writer), () =>
@@ -229,6 +245,37 @@ export class Receiver {
         runs: session.runs,
       }),
     );
+  }
+
+  /** The writer lost us and knows nothing of this ticket: nothing was written for it, so that it can be asked again once greeted. */
+  #mustGreetAgain(session: RxSession, writer: RxWriter, report: WriterReport): boolean {
+    const unknown = report.outcome === 'REFUSED' && report.errorCode === 'ERR_KVT_PEER_LOST' && report.drained;
+    // Another writer that took the ticket would not know the next one.
+    const alone = session.writers.every((other) => other === writer || !other.asked);
+    return unknown && alone && session.outcome === null && !writer.accepted && writer.outcome === null;
+  }
+
+  /** With a new ticket: this refusal may arrive a second time, after the next attempt was accepted. */
+  #greetAgain(session: RxSession, writer: RxWriter, peer: Peer): void {
+    this.#o.counters.add('greeted_again');
+    this.#byTicket.delete(session.ticket);
+    session.renew(this.#o.newTicket());
+    this.#byTicket.set(session.ticket, session);
+    writer.peer = null;
+    writer.asked = false;
+    // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
+    this.#o.forget(peer, 'it does not know this process any more');
+    this.#o.greet(writer.endpoint);
+  }
+
+  /** Planned once per peer, as the writer does. */
+  #mappingFrom(peer: Peer): PeerMapping {
+    let mapping = this.#mappings.get(peer);
+    if (mapping === undefined) {
+      mapping = mapRanks(peer.info, this.#o.self);
+      this.#mappings.set(peer, mapping);
+    }
+    return mapping;
   }
 
   #judge(session: RxSession, writer: RxWriter, report: WriterReport): void {
@@ -297,7 +344,7 @@ export class Receiver {
     this.#releaseIfDrained(session);
   }
 
-  /** Until its report comes: that is the answer to a cancel. */
+  /** Until its drained report comes: that is the answer to a cancel. */
   #tellCancel(session: RxSession, writer: RxWriter, reason: string): void {
     if (this.#o.peerAt(writer.endpoint) !== writer.peer) return;
     this.#repeater.start(cancelKey(session, writer), () =>

@@ -24,7 +24,8 @@ export function checkRequestData(
     const run = message.runs[index];
     if (run === undefined) return refuse(`no run for layer group ${index}`);
     try {
-      validateRun(run, group, Math.ceil(message.promptLen / group.tokensPerBlock), `the run of layer group ${index}`);
+      const blockEnd = Math.ceil(message.promptLen / group.tokensPerBlock);
+      validateRun(run, group, blockEnd, `the run of layer group ${index}`, peer.info);
     } catch (cause) {
       if (!(cause instanceof ProtocolError)) throw cause;
       return refuse(cause.message);

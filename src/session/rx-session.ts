@@ -25,8 +25,8 @@ export type RxOutcome = 'completed' | 'failed' | 'cancelled';
 /** One context rank that was asked to write. */
 export class RxWriter {
   readonly endpoint: string;
-  /** Bytes that this writer's part of the plan moves. */
-  readonly bytesExpected: number;
+  /** Bytes that this writer's part of the plan moves; known once it is. */
+  bytesExpected = 0;
   peer: Peer | null = null;
   asked = false;
   accepted = false;
@@ -38,9 +38,8 @@ export class RxWriter {
   /** Its word that nothing it started can land any more; a writer that was never asked needs to give none. */
   reportedDrained = false;
 
-  constructor(endpoint: string, bytesExpected: number) {
+  constructor(endpoint: string) {
     this.endpoint = endpoint;
-    this.bytesExpected = bytesExpected;
   }
 
   get drained(): boolean {
@@ -64,8 +63,7 @@ export class RxWriter {
  */
 export class RxSession {
   readonly rid: bigint;
-  /** Fresh per attempt: frames of an earlier attempt name another. */
-  readonly ticket: bigint;
+  #ticket: bigint;
   readonly request: LlmRequest;
   readonly writers: readonly RxWriter[];
   readonly runs: readonly BlockRun[];
@@ -91,7 +89,7 @@ export class RxSession {
     readonly nowMs: number;
   }) {
     this.rid = init.rid;
-    this.ticket = init.ticket;
+    this.#ticket = init.ticket;
     this.request = init.request;
     this.writers = init.writers;
     this.runs = init.runs;
@@ -102,6 +100,16 @@ export class RxSession {
 
   get state(): RxState {
     return this.#state;
+  }
+
+  /** Fresh per attempt: frames of an earlier attempt name another. */
+  get ticket(): bigint {
+    return this.#ticket;
+  }
+
+  /** A new attempt of the same receive. Only when no writer ever took the old ticket. */
+  renew(ticket: bigint): void {
+    this.#ticket = ticket;
   }
 
   get outcome(): RxOutcome | null {

@@ -4,8 +4,7 @@ import type { Clock } from '../clock.js';
 import {
   InternalError,
   KvTransceiverError,
-  type PeerLostError,
-  ProtocolError,
+  PeerLostError,
   SessionRetiredError,
   TransferCancelledError,
   TransferTimeoutError,
@@ -154,10 +153,16 @@ export class Sender {
     if (this.#reports.newest(ticket) === undefined) this.#accepted(peer, rid, ticket);
   }
 
-  /** It never greeted this process (which may be a restarted one): its memory is not loaded, so nothing was or will be written. */
+  /**
+   * It never greeted this process (which may be a restarted one), or this process lost it. What was reported of its ticket is still the
+   * answer, `drained` included. A ticket that is new here moved nothing, and never will: the refusal is remembered, so that a late copy of
+   * the question gets it too. The receiver greets and asks again with a new ticket.
+   */
   refuseStranger(message: RequestData): void {
     const { rid, ticket, endpoint } = message;
-    const error = new ProtocolError(`request ${rid}: ${endpoint} did not greet this process, send HELLO first`);
+    if (this.#reports.repeat(endpoint, ticket)) return;
+    const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
+    const error = new PeerLostError(text, { requestId: rid.toString(), drained: true });
     this.#reports.answer(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
   }
 
@@ -457,9 +462,11 @@ export class Sender {
 
   #maybeReport(session: TxSession, receiver: TxReceiver): void {
     let outcome: WriterOutcomeName;
-    if (session.delivered(receiver)) outcome = 'DONE';
-    else if (session.outcome === 'failed') outcome = 'FAILED';
+    // The outcome first: a task that was on its way when the request was cancelled may still arrive, and a report that said CANCELLED
+    // must not be followed by one that says DONE, or the receiver's outcome would depend on which of them it sees first.
+    if (session.outcome === 'failed') outcome = 'FAILED';
     else if (session.outcome === 'cancelled') outcome = 'CANCELLED';
+    else if (session.delivered(receiver)) outcome = 'DONE';
     else return;
     const { drained } = receiver;
     const last = this.#reports.newest(receiver.ticket);

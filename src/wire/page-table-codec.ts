@@ -43,6 +43,9 @@ function groupFields(group: PageTableGroup): Record<string, unknown> {
       layout: view.layout,
       headsPerRank: view.headsPerRank,
       headDim: view.headDim,
+      ...(view.sections === undefined
+        ? {}
+        : { sections: view.sections.map(({ bytes, unitBytes }) => ({ bytes, unitBytes })) }),
       layers: view.layers.map(({ layer, pool, offset, bytes }) => ({ layer, pool, offset, bytes })),
     })),
   };

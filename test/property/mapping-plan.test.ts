@@ -5,6 +5,7 @@ import {
   buildPageTable,
   explainCompatibility,
   mapPeer,
+  mapRanks,
   type PageTable,
   type PageTableSpec,
   planSlice,
@@ -121,7 +122,8 @@ function pagesOf(what: Arbitrated<typeof shape>, where: Arbitrated<typeof side>,
       kind: what.kind,
       windowSize: null,
       tokensPerBlock: 2,
-      layers: where.layers[index] ?? [],
+      // Two groups never hold the same layer.
+      layers: (where.layers[index] ?? []).map((layer) => 2 * layer + index),
       slotCount: SLOTS,
     })),
     kvHeads: 2,
@@ -205,7 +207,150 @@ describe('sortSlotPairs', () => {
   });
 });
 
+const rankFields = fc.record({
+  kind: fc.constantFrom('attention' as const, 'attention' as const, 'latent' as const),
+  tp: fc.constantFrom([1, 0], [2, 1], [4, 1], [3, 0]),
+  cp: fc.constantFrom([1, 0], [1, 0], [2, 1]),
+  stage: fc.constantFrom([[3], 0], [[3], 0], [[1, 2], 1], [[2, 1], 0]) as fc.Arbitrary<[number[], number]>,
+  tokensPerBlock: fc.constantFrom(4, 4, 8, 6, 2048),
+  windowSize: fc.constantFrom(null, null, 16),
+  wrongHeads: fc.constantFrom(false, false, false, true),
+  headDim: fc.constantFrom(8, 8, 3),
+  dtype: fc.constantFrom('bfloat16', 'bfloat16', 'float4_e2m1'),
+  blockLayout: fc.constantFrom('HND' as const, 'NHD' as const),
+  scaled: fc.boolean(),
+  stateHeads: fc.constantFrom(0, 0, 2, 4),
+});
+
+function rankInfoOf(of: Arbitrated<typeof rankFields>): RankInfo {
+  const [layersPerStage, ppRank] = of.stage;
+  const first = ppRank === 0 ? 0 : (layersPerStage[0] ?? 0);
+  const layers = Array.from({ length: layersPerStage[ppRank] ?? 0 }, (_, index) => first + index);
+  const shared = { layers, slotCount: 4 };
+  const { table } = buildPageTable({
+    groups: [
+      { ...shared, kind: of.kind, windowSize: of.windowSize, tokensPerBlock: of.tokensPerBlock },
+      ...(of.stateHeads === 0
+        ? []
+        : [{ ...shared, kind: 'state' as const, windowSize: null, tokensPerBlock: of.tokensPerBlock }]),
+    ],
+    // Four heads in all; now and then a number that does not fit.
+    kvHeads: of.wrongHeads || 4 % (of.tp[0] as number) !== 0 ? 3 : 4 / (of.tp[0] as number),
+    headDim: of.headDim,
+    latentDim: of.headDim * 4,
+    dtype: of.dtype,
+    ...(of.scaled ? { scale: { dtype: 'uint8', elementsPerScale: of.headDim } } : {}),
+    poolLayout: 'per-block',
+    blockLayout: of.blockLayout,
+    state: {
+      conv: { dtype: 'int8', width: 2, sections: [{ channels: of.stateHeads || 1, unitChannels: 1 }] },
+      ssm: { dtype: 'int8', heads: of.stateHeads || 1, headElements: 5 },
+    },
+  });
+  return {
+    packageVersion: '0.1.0',
+    instanceName: 'instance',
+    incarnation: 1n,
+    rank: 0,
+    tpSize: of.tp[0] as number,
+    tpRank: of.tp[1] as number,
+    ppSize: layersPerStage.length,
+    ppRank,
+    cpSize: of.cp[0] as number,
+    cpRank: of.cp[1] as number,
+    dpSize: 1,
+    dpRank: 0,
+    attentionDp: false,
+    layersPerStage,
+    endpoint: 'tcp://127.0.0.1:1',
+    agent: 'host',
+    agentMetadata: new Uint8Array(0),
+    pageTable: table,
+  };
+}
+
+const rankInfo = rankFields.map(rankInfoOf);
+
+/** Two ranks that differ in few fields, so that they fit now and then. */
+const rankPair = fc
+  .tuple(rankFields, rankFields, fc.array(fc.nat({ max: 11 }), { maxLength: 4 }))
+  .map(([fields, others, changes]) => {
+    const changed = Object.entries(others).filter((_, index) => changes.includes(index));
+    return [rankInfoOf(fields), rankInfoOf({ ...fields, ...Object.fromEntries(changed) })] as const;
+  });
+
+describe('explainCompatibility', () => {
+  it('what it does not refuse can be mapped in both directions; what cannot be mapped it refuses', () => {
+    let [fitting, refused] = [0, 0];
+    fc.assert(
+      fc.property(rankPair, ([a, b]) => {
+        const findings = explainCompatibility(a, b);
+        expect(
+          explainCompatibility(b, a)
+            .map(({ field }) => field)
+            .sort(),
+        ).toEqual(findings.map(({ field }) => field).sort());
+        for (const finding of findings) {
+          expect(finding.verdict).toMatch(/^refused: ./);
+          expect(finding.whichSideToChange).toMatch(/^(a$|b$|either: .)/);
+        }
+        if (findings.length > 0) {
+          refused++;
+          return;
+        }
+        fitting++;
+        for (const [from, to] of [
+          [a, b],
+          [b, a],
+        ] as const) {
+          for (const { fragments } of mapRanks(from, to).groups) {
+            for (const { srcPool, srcOffset, dstPool, dstOffset, bytes, count, srcStride, dstStride } of fragments) {
+              expect(srcOffset + (count - 1) * srcStride + bytes).toBeLessThanOrEqual(
+                from.pageTable.pools[srcPool]?.slotBytes ?? 0,
+              );
+              expect(dstOffset + (count - 1) * dstStride + bytes).toBeLessThanOrEqual(
+                to.pageTable.pools[dstPool]?.slotBytes ?? 0,
+              );
+            }
+          }
+        }
+      }),
+      { numRuns: 2000 },
+    );
+    expect(fitting).toBeGreaterThan(200);
+    expect(refused).toBeGreaterThan(50);
+  });
+});
+
 describe('untrusted input', () => {
+  it('a rank info with one value replaced is mapped, or refused with a finding', () => {
+    const value = fc.oneof(
+      fc.anything(),
+      fc.integer(),
+      fc.double(),
+      fc.constantFrom(2 ** 53, 2 ** 40, 65536, -1, 0, 1, 2, 3),
+    );
+    fc.assert(
+      fc.property(rankInfo, fc.nat(), value, (info, choice, replacement) => {
+        const copy = structuredClone(info) as unknown as Record<string, unknown>;
+        const places: [Record<string, unknown>, string][] = [];
+        const walk = (node: Record<string, unknown>): void => {
+          for (const [key, child] of Object.entries(node)) {
+            places.push([node, key]);
+            if (typeof child === 'object' && child !== null) walk(child as Record<string, unknown>);
+          }
+        };
+        walk(copy);
+        const [node, key] = places[choice % places.length] as [Record<string, unknown>, string];
+        node[key] = replacement;
+        const peer = copy as unknown as RankInfo;
+        if (explainCompatibility(peer, info).length > 0) return;
+        expect(mapRanks(info, peer).groups.length + mapRanks(peer, info).groups.length).toBeGreaterThan(0);
+      }),
+      { numRuns: 2000 },
+    );
+  });
+
   it('explainCompatibility never throws, and finds fault with anything that is no rank info', () => {
     fc.assert(
       fc.property(fc.anything(), fc.anything(), (a, b) => {

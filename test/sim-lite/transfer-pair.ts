@@ -16,9 +16,12 @@ export const SLOT_COUNT = 32;
 const AUX_SLOTS = 4;
 const LIMITS = { transferQueueTimeoutMs: 20_000, noProgressTimeoutMs: 5_000, kvTransferTimeoutMs: 10_000 };
 
-const GROUPS: readonly LayerGroup[] = [
-  { kind: 'attention', windowSize: null, tokensPerBlock: TOKENS_PER_BLOCK, layers: [0, 1], slotCount: SLOT_COUNT },
-];
+/** How one side lays out its pages. */
+export interface Shape {
+  readonly headDim?: number;
+  readonly tokensPerBlock?: number;
+  readonly blockLayout?: 'HND' | 'NHD';
+}
 
 /** One server: a transceiver with its own memory, cache and agent. */
 export interface Server {
@@ -41,24 +44,28 @@ export class TransferPair {
   context!: Server;
   generation!: Server;
 
-  static async create(headDim = { context: 4, generation: 4 }): Promise<TransferPair> {
+  static async create(shapes: { readonly context?: Shape; readonly generation?: Shape } = {}): Promise<TransferPair> {
     const pair = new TransferPair();
-    pair.context = await pair.start('context', headDim.context);
-    pair.generation = await pair.start('generation', headDim.generation);
+    pair.context = await pair.start('context', shapes.context);
+    pair.generation = await pair.start('generation', shapes.generation);
     return pair;
   }
 
-  async start(instanceName: string, headDim = 4, endpoint?: string): Promise<Server> {
+  async start(instanceName: string, shape: Shape = {}, endpoint?: string): Promise<Server> {
+    const { headDim = 4, tokensPerBlock = TOKENS_PER_BLOCK, blockLayout = 'HND' } = shape;
+    const groups: readonly LayerGroup[] = [
+      { kind: 'attention', windowSize: null, tokensPerBlock, layers: [0, 1], slotCount: SLOT_COUNT },
+    ];
     const incarnation = nextIncarnation++;
     const messenger = this.network.bind(endpoint);
     const agent = this.fabric.createAgent(`${instanceName}-${incarnation}`);
     const built = buildPageTable({
-      groups: GROUPS,
-      kvHeads: 1,
+      groups,
+      kvHeads: 2,
       headDim,
       dtype: 'bfloat16',
       poolLayout: 'per-layer',
-      blockLayout: 'HND',
+      blockLayout,
     });
     const pool = await agent.allocatePool({ sizeBytes: built.sizeBytes });
     const auxPool = await agent.allocatePool({ sizeBytes: AUX_SLOTS * AUX_SLOT_BYTES });
@@ -67,7 +74,7 @@ export class TransferPair {
       slotBytes: AUX_SLOT_BYTES,
       slotCount: AUX_SLOTS,
     });
-    const cache = new TableCache(GROUPS, TOKENS_PER_BLOCK);
+    const cache = new TableCache(groups, tokensPerBlock);
     const warnings: string[] = [];
     const rankInfo: RankInfo = {
       packageVersion: '0.0.0',

@@ -43,6 +43,13 @@ describe('chainBlockHashes', () => {
     expect(chainBlockHashes(Uint32Array.of(7, 7, 7, 7), 4)[0]).not.toBe(second);
   });
 
+  it('depends on what it starts from', () => {
+    const tokens = Uint32Array.of(1, 2, 3, 4);
+    expect(chainBlockHashes(tokens, 2, '')).toEqual(chainBlockHashes(tokens, 2));
+    const [plain, first, second] = ['', 'adapter-1', 'adapter-2'].map((root) => chainBlockHashes(tokens, 2, root));
+    expect(new Set([...(plain ?? []), ...(first ?? []), ...(second ?? [])]).size).toBe(6);
+  });
+
   it('reads a view at its own offset', () => {
     const backing = Uint32Array.of(99, 1, 2, 3, 4);
     expect(chainBlockHashes(backing.subarray(1), 2)).toEqual(chainBlockHashes(Uint32Array.of(1, 2, 3, 4), 2));
@@ -240,6 +247,18 @@ describe('pins', () => {
     expect(cache.ensureCapacity(3, 20)).toBe(true);
   });
 
+  it('hold a hit that left the window, which is then no room for new blocks', () => {
+    const cache = manager(group(16), group(4, 16));
+    cache.addRequest(1, prompt(16));
+    compute(cache, 1, 16);
+    cache.freeRequest(1);
+    expect(cache.addRequest(2, prompt(64))).toEqual({ prepopulatedLen: 16 });
+    cache.pin(2);
+    expect(cache.ensureCapacity(2, 64, 64)).toBe(false);
+    cache.unpin(2);
+    expect(cache.ensureCapacity(2, 64, 64)).toBe(true);
+  });
+
   it('keep content matchable', () => {
     const cache = manager(group(8));
     cache.addRequest(1, prompt(16));
@@ -372,7 +391,7 @@ describe('bad input', () => {
 
   it('groups that this manager cannot serve', () => {
     expect(() => manager()).toThrow(/at least one/);
-    expect(() => manager({ ...group(8), kind: 'state' })).toThrow(/recurrent state/);
+    expect(() => manager({ ...group(8, 4), kind: 'state' })).toThrow(/a state group has no window/);
     expect(() => manager({ ...group(8), tokensPerBlock: 8 })).toThrow(/layerGroups\[0\].tokensPerBlock is 8/);
   });
 });

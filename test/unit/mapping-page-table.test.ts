@@ -5,6 +5,7 @@ import {
   type GroupSpec,
   type PageTableSpec,
   rebasePageTable,
+  type StateSpec,
   validatePageTable,
   validateRun,
   withAux,
@@ -24,6 +25,11 @@ function spec(over: Partial<PageTableSpec> = {}): PageTableSpec {
     blockLayout: 'HND',
     ...over,
   };
+}
+
+function stateOf(conv: Partial<StateSpec['conv']>): StateSpec {
+  const sections = [{ channels: 2, unitChannels: 1 }];
+  return { conv: { dtype: 'int8', width: 1, sections, ...conv }, ssm: { dtype: 'int8', heads: 1, headElements: 1 } };
 }
 
 // 2 heads x 8 elements x 4 tokens x 2 bytes.
@@ -81,6 +87,47 @@ describe('buildPageTable', () => {
     expect(view?.layers[2]).toEqual({ layer: 2, pool: 0, offset: 2 * 73728, bytes: 73728 });
   });
 
+  it('scales: one view for those of K and V, beside them in the slot', () => {
+    const scale = { dtype: 'float8_e4m3', elementsPerScale: 4 };
+    const { table } = buildPageTable(spec({ dtype: 'float4_e2m1', scale }));
+    // 2 heads x 8 elements x 4 tokens: 32 bytes of K and of V, and a scale for each 4 elements.
+    expect(table.layerGroups[0]?.views.map(({ role, headDim, layers }) => [role, headDim, layers[1]])).toEqual([
+      ['key', 8, { layer: 1, pool: 1, offset: 0, bytes: 32 }],
+      ['value', 8, { layer: 1, pool: 1, offset: 32, bytes: 32 }],
+      ['scale', 2, { layer: 1, pool: 1, offset: 64, bytes: 2 * 2 * 2 * 4 }],
+    ]);
+  });
+
+  it('latent with index keys, and state in sections', () => {
+    const latent = buildPageTable(spec({ groups: [group({ kind: 'latent' })], latentDim: 576, indexDim: 128 }));
+    expect(latent.table.layerGroups[0]?.views.map(({ role, layout }) => [role, layout])).toEqual([
+      ['latent', 'REPLICATED'],
+      ['index_k', 'REPLICATED'],
+    ]);
+    const state = {
+      conv: {
+        dtype: 'bfloat16',
+        width: 3,
+        sections: [
+          { channels: 16, unitChannels: 4 },
+          { channels: 2, unitChannels: 2 },
+        ],
+      },
+      ssm: { dtype: 'float32', heads: 4, headElements: 64 * 128 },
+    };
+    const hybrid = buildPageTable(spec({ groups: [group({ kind: 'state', tokensPerBlock: 1 })], state })).table;
+    expect(hybrid.layerGroups[0]?.views[0]).toMatchObject({
+      role: 'conv_state',
+      layout: 'SECTIONED',
+      sections: [
+        { bytes: 96, unitBytes: 24 },
+        { bytes: 12, unitBytes: 12 },
+      ],
+    });
+    expect(hybrid.layerGroups[0]?.views[1]).toMatchObject({ role: 'ssm_state', headsPerRank: 4 });
+    expect(hybrid.pools[0]?.slotBytes).toBe(108 + 4 * 64 * 128 * 4);
+  });
+
   it('has the page size of a real model: Llama 3.1 8B, 32 tokens, 128 KiB per token', () => {
     const layers = Array.from({ length: 32 }, (_, layer) => layer);
     const groups = [group({ layers, tokensPerBlock: 32, slotCount: 10 })];
@@ -104,6 +151,14 @@ describe('buildPageTable', () => {
     [{ groups: [group({ kind: 'latent' })] }, /latentDim/],
     [{ groups: [group({ windowSize: -1 })] }, /windowSize/],
     [{ kvHeads: 0 }, /kvHeads/],
+    [{ scale: { dtype: 'float8_e4m3', elementsPerScale: 3 } }, /headDim \/ scale.elementsPerScale/],
+    [{ groups: [group({ kind: 'latent' })], latentDim: 8, indexDim: 0 }, /indexDim/],
+    [{ groups: [group({ kind: 'state' })], state: stateOf({ sections: [] }) }, /state.conv.sections is empty/],
+    [{ groups: [group({ kind: 'state' })], state: stateOf({ width: 0 }) }, /state.conv.width/],
+    [
+      { groups: [group({ kind: 'state' })], state: stateOf({ sections: [{ channels: 3, unitChannels: 2 }] }) },
+      /sections\[0\].bytes is 3, no multiple of unitBytes 2/,
+    ],
     [{ headDim: Number.NaN }, /headDim/],
     [{ headDim: 2 ** 52 }, /whole number of bytes/],
     [{ groups: [group({ slotCount: 2 ** 31 - 1 })], headDim: 2 ** 30 }, /beyond 2\^53/],
@@ -194,6 +249,7 @@ describe('validatePageTable', () => {
     [[...view, 'headsPerRank'], 0, 'layerGroups[0].views[0].headsPerRank'],
     [[...view, 'headDim'], -8, 'layerGroups[0].views[0].headDim'],
     [[...view, 'headDim'], 16, 'layerGroups[0].views[0].layers[0].bytes'],
+    [[...view, 'sections'], [{ bytes: 128, unitBytes: 64 }], 'layerGroups[0].views[0].sections'],
     [[...view, 'layers'], [], 'layerGroups[0].views[0].layers'],
     [[...view, 'layers'], new Array(65537).fill(null), 'layerGroups[0].views[0].layers'],
     [[...entry, 'layer'], 0, 'layerGroups[0].views[0].layers[1].layer'],
@@ -225,6 +281,49 @@ describe('validatePageTable', () => {
 
   it.each([null, undefined, 7, 'table', [], () => 0])('refuses %s as a table', (table) => {
     expect(() => validatePageTable(table)).toThrow(KvTransceiverError);
+  });
+
+  it('sections fill their entry; scales may be there twice, of K and of V', () => {
+    const view = { dtype: 'int8', headsPerRank: 1, headDim: 1 };
+    const table = (views: object[], kind = 'state') => ({
+      pools: [{ base: 0, memory: { kind: 'host' }, slotBytes: 100, slotStride: 100, slotCount: 1 }],
+      layerGroups: [{ kind, windowSize: null, tokensPerBlock: 1, slotCount: 1, views }],
+      aux: null,
+    });
+    const conv = (sections: unknown) => [
+      {
+        ...view,
+        role: 'conv_state',
+        layout: 'SECTIONED',
+        sections,
+        layers: [{ layer: 0, pool: 0, offset: 0, bytes: 12 }],
+      },
+    ];
+    const good = [
+      { bytes: 8, unitBytes: 4 },
+      { bytes: 4, unitBytes: 4 },
+    ];
+    expect(validatePageTable(table(conv(good))).layerGroups[0]?.views[0]?.sections).toEqual(good);
+    for (const [sections, message] of [
+      [[], /sections is empty/],
+      [good.slice(1), /layers\[0\].bytes is 12, but its sections give 4/],
+      [[{ bytes: 12, unitBytes: 5 }], /sections\[0\].bytes is 12, no multiple of unitBytes 5/],
+      [[{ bytes: 12, unitBytes: 0 }], /sections\[0\].unitBytes/],
+      [[{ bytes: 12 }], /sections\[0\].unitBytes/],
+      [new Array(65).fill(good[0]), /at most 64/],
+      [7, /sections must be a list/],
+    ] as const) {
+      expect(() => validatePageTable(table(conv(sections)))).toThrow(message);
+    }
+    const scales = (count: number) =>
+      Array.from({ length: count }, (_, index) => ({
+        ...view,
+        role: 'scale',
+        layout: 'HND',
+        layers: [{ layer: 0, pool: 0, offset: index, bytes: 1 }],
+      }));
+    expect(validatePageTable(table(scales(2), 'attention')).layerGroups[0]?.views.length).toBe(2);
+    expect(() => validatePageTable(table(scales(3), 'attention'))).toThrow(/role scale of layer 0 once too often/);
   });
 
   it('caps the layers of all views together', () => {

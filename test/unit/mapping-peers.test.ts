@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { ArgumentError } from '../../src/errors.js';
-import { peersOf, type RankPlace } from '../../src/mapping/index.js';
+import { kvHeadShard, peersOf, type RankPlace } from '../../src/mapping/index.js';
 
 function place(over: Partial<RankPlace> = {}): RankPlace {
   return {
@@ -77,6 +77,7 @@ describe('peersOf', () => {
     [{ tpRank: 1 }, {}, 0, /me.tpRank/],
     [{ ppRank: -1 }, {}, 0, /me.ppRank/],
     [{}, { tpSize: 0 }, 0, /peer.tpSize/],
+    [{}, { tpSize: 2 ** 40 }, 0, /peer has 1099511627776 ranks, at most 65536/],
     [{}, { ppSize: 2 }, 0, /1 entries for 2 pipeline stages/],
     [{}, { layersPerStage: [0.5] }, 0, /non-negative integers/],
     [{}, { attentionDp: true, tpSize: 4, dpSize: 3 }, 0, /must divide tpSize 4/],
@@ -84,5 +85,31 @@ describe('peersOf', () => {
   ] as [Partial<RankPlace>, Partial<RankPlace>, number, RegExp][])('refuses %j -> %j', (me, peer, dpRank, message) => {
     expect(() => peersOf(place(me), place(peer), dpRank)).toThrow(message);
     expect(() => peersOf(place(me), place(peer), dpRank)).toThrow(ArgumentError);
+  });
+});
+
+describe('kvHeadShard', () => {
+  it('splits heads, or duplicates them where ranks outnumber them', () => {
+    expect([0, 1].map((tpRank) => kvHeadShard(8, 2, tpRank))).toMatchObject([
+      { headsPerRank: 4, firstHead: 0, numShards: 2, shardIndex: 0, numReplicas: 1 },
+      { headsPerRank: 4, firstHead: 4, numShards: 2, shardIndex: 1, numReplicas: 1 },
+    ]);
+    expect([0, 1, 2, 3].map((tpRank) => kvHeadShard(2, 4, tpRank))).toEqual([
+      { headsPerRank: 1, firstHead: 0, numShards: 2, shardIndex: 0, numReplicas: 2, replicaIndex: 0 },
+      { headsPerRank: 1, firstHead: 0, numShards: 2, shardIndex: 0, numReplicas: 2, replicaIndex: 1 },
+      { headsPerRank: 1, firstHead: 1, numShards: 2, shardIndex: 1, numReplicas: 2, replicaIndex: 0 },
+      { headsPerRank: 1, firstHead: 1, numShards: 2, shardIndex: 1, numReplicas: 2, replicaIndex: 1 },
+    ]);
+  });
+
+  it.each([
+    [6, 4, 0, /kvHeads 6 and tpSize 4: one must divide the other/],
+    [0, 4, 0, /kvHeads must be a positive integer, got 0/],
+    [8, Number.NaN, 0, /tpSize must be a positive integer, got NaN/],
+    [8, 2, 2, /tpRank must be an integer below 2, got 2/],
+    [8, 2, -1, /tpRank/],
+  ])('refuses %d heads on rank %d / %d', (kvHeads, tpSize, tpRank, message) => {
+    expect(() => kvHeadShard(kvHeads, tpSize, tpRank)).toThrow(message);
+    expect(() => kvHeadShard(kvHeads, tpSize, tpRank)).toThrow(ArgumentError);
   });
 });

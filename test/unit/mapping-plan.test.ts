@@ -3,14 +3,14 @@ import { ArgumentError, CompatibilityError } from '../../src/errors.js';
 import {
   AUX_GROUP,
   buildPageTable,
+  type Fragment,
   type GroupSpec,
   mapPeer,
   type PageTable,
   type PageTableSpec,
   planAux,
-  planAuxFragments,
-  planFragments,
   planSlice,
+  SINGLE_RANK,
   withAux,
 } from '../../src/mapping/index.js';
 
@@ -36,12 +36,16 @@ const HALF = 128;
 const run = (begin: number, ...slots: number[]) => ({ begin, slots: Int32Array.from(slots) });
 const plain = { count: 1, srcStride: 0, dstStride: 0 };
 
-describe('planFragments', () => {
+function fragmentsOf(source: PageTable, destination: PageTable): readonly Fragment[] {
+  return mapPeer(source, destination).groups.flatMap(({ fragments }) => fragments);
+}
+
+describe('mapPeer: fragments', () => {
   it.each(['HND', 'NHD'] as const)(
     'identical %s pools per layer: K and V of a layer are one fragment',
     (blockLayout) => {
       const same = table({ blockLayout });
-      expect(planFragments(same, same, 0)).toEqual(
+      expect(fragmentsOf(same, same)).toEqual(
         [0, 1, 2].map((pool) => ({
           srcPool: pool,
           srcOffset: 0,
@@ -56,13 +60,13 @@ describe('planFragments', () => {
 
   it('identical pools per block: the whole slot is one fragment', () => {
     const same = table({ poolLayout: 'per-block' });
-    expect(planFragments(same, same, 0)).toEqual([
+    expect(fragmentsOf(same, same)).toEqual([
       { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, bytes: 6 * HALF, ...plain },
     ]);
   });
 
   it('pools per layer into pools per block: one fragment per layer', () => {
-    expect(planFragments(table(), table({ poolLayout: 'per-block' }), 0)).toEqual(
+    expect(fragmentsOf(table(), table({ poolLayout: 'per-block' }))).toEqual(
       [0, 1, 2].map((layer) => ({
         srcPool: layer,
         srcOffset: 0,
@@ -77,15 +81,15 @@ describe('planFragments', () => {
   it('meets layers by global id, and merges only what touches on both sides', () => {
     const source = table({ groups: [group({ layers: [0, 1, 2, 3] })], poolLayout: 'per-block' });
     const tail = table({ groups: [group({ layers: [2, 3, 4] })], poolLayout: 'per-block' });
-    expect(planFragments(source, tail, 0)).toEqual([
+    expect(fragmentsOf(source, tail)).toEqual([
       { srcPool: 0, srcOffset: 4 * HALF, dstPool: 0, dstOffset: 0, bytes: 4 * HALF, ...plain },
     ]);
     const gap = table({ groups: [group({ layers: [1, 3] })], poolLayout: 'per-block' });
-    expect(planFragments(source, gap, 0)).toEqual([
+    expect(fragmentsOf(source, gap)).toEqual([
       { srcPool: 0, srcOffset: 2 * HALF, dstPool: 0, dstOffset: 0, bytes: 2 * HALF, ...plain },
       { srcPool: 0, srcOffset: 6 * HALF, dstPool: 0, dstOffset: 2 * HALF, bytes: 2 * HALF, ...plain },
     ]);
-    expect(planFragments(source, table({ groups: [group({ layers: [7] })] }), 0)).toEqual([]);
+    expect(fragmentsOf(source, table({ groups: [group({ layers: [7] })] }))).toEqual([]);
   });
 
   it('does not merge across pools, however the offsets look', () => {
@@ -96,17 +100,17 @@ describe('planFragments', () => {
     const views = [...(source.layerGroups[0]?.views.slice(0, 1) ?? []), { ...view, layers }];
     const split = { ...source, pools: [pool, { ...pool, base: 4096 * 8 }], layerGroups: [{ ...group(), views }] };
     const pieces = [0, HALF].map((offset, index) => ({ srcOffset: offset, dstOffset: offset, index }));
-    expect(planFragments(source, split, 0)).toEqual(
+    expect(fragmentsOf(source, split)).toEqual(
       pieces.map(({ index, ...at }) => ({ ...at, srcPool: 0, dstPool: index, bytes: HALF, ...plain })),
     );
-    expect(planFragments(split, source, 0)).toEqual(
+    expect(fragmentsOf(split, source)).toEqual(
       pieces.map(({ index, ...at }) => ({ ...at, srcPool: index, dstPool: 0, bytes: HALF, ...plain })),
     );
   });
 
   it('replicated latent moves whole', () => {
     const mla = table({ groups: [group({ kind: 'latent' })], latentDim: 36, poolLayout: 'per-block' });
-    expect(planFragments(mla, mla, 0)).toEqual([
+    expect(fragmentsOf(mla, mla)).toEqual([
       { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, bytes: 3 * 36 * 4 * 2, ...plain },
     ]);
   });
@@ -115,22 +119,34 @@ describe('planFragments', () => {
     [{ dtype: 'float16' }, 'layerGroups[0].key.dtype'],
     [{ headDim: 16 }, 'layerGroups[0].key.headDim'],
     [{ kvHeads: 4 }, 'layerGroups[0].key.headsPerRank'],
-    [{ blockLayout: 'NHD' }, 'layerGroups[0].key.layout'],
-    [{ groups: [group({ tokensPerBlock: 8 })] }, 'layerGroups[0].tokensPerBlock'],
+    [{ groups: [group({ tokensPerBlock: 6 })] }, 'layerGroups[0].tokensPerBlock'],
     [{ groups: [group({ windowSize: 8 })] }, 'layerGroups[0].windowSize'],
     [{ groups: [group({ kind: 'latent' })], latentDim: 8 }, 'layerGroups[0].kind'],
   ] as [Partial<PageTableSpec>, string][])('never plans a wrong transfer: %j', (over, field) => {
-    expect(() => planFragments(table(), table(over), 0)).toThrow(CompatibilityError);
-    expect(() => planFragments(table(), table(over), 0)).toThrow(field);
+    expect(() => fragmentsOf(table(), table(over))).toThrow(CompatibilityError);
+    expect(() => fragmentsOf(table(), table(over))).toThrow(field);
     expect(() => mapPeer(table(over), table())).toThrow(CompatibilityError);
   });
 
-  it('refuses a group that is not there', () => {
-    for (const index of [1, -1, Number.NaN])
-      expect(() => planFragments(table(), table(), index)).toThrow(ArgumentError);
-    expect(() => mapPeer(table({ groups: [group(), group({ layers: [5] })] }), table())).toThrow(
-      /2 layer groups against 1/,
-    );
+  it('groups meet by the layers they hold, in canonical order', () => {
+    const cut = table({ groups: [group({ layers: [2] }), group({ layers: [0, 1] })] });
+    const met = mapPeer(table(), cut).groups.map(({ group: index, peerGroup, fragments }) => [
+      index,
+      peerGroup,
+      fragments.map(({ srcPool, dstPool }) => [srcPool, dstPool]),
+    ]);
+    expect(met).toEqual([
+      [0, 0, [[2, 0]]],
+      [
+        0,
+        1,
+        [
+          [0, 1],
+          [1, 2],
+        ],
+      ],
+    ]);
+    expect(mapPeer(table(), table({ groups: [group({ layers: [7] })] })).groups).toEqual([]);
   });
 });
 
@@ -157,6 +173,12 @@ describe('planSlice', () => {
       coalescedDescriptors: 10,
       averageDescriptorBytes: 256,
     });
+  });
+
+  it('a run of another stride than its rank has is refused', () => {
+    const strided = { ...run(0, 1), stride: 2 };
+    expect(() => planSlice(mapping, [strided, null], [run(0, 1), null])).toThrow(/source run has stride 2/);
+    expect(() => planSlice(mapping, [run(0, 1), null], [strided, null])).toThrow(ArgumentError);
   });
 
   it('joins neighbours where the fragment fills the stride', () => {
@@ -209,7 +231,8 @@ describe('planSlice', () => {
     expect(() => planSlice(mapping, [null, run(0, 1)], [null, run(0, 16)])).toThrow(/group 1: destination slot 16/);
     expect(() => planSlice(mapping, [null, run(0, 1)], [null, run(0, 16)])).toThrow(ArgumentError);
     expect(() => planSlice(mapping, [run(0, -5), null], [run(0, 1), null])).toThrow(RangeError);
-    expect(() => planSlice(mapping, [null], [null, null])).toThrow(/1 source and 2 destination runs for 2/);
+    expect(() => planSlice(mapping, [null], [null, null])).toThrow(/1 source runs for 2 layer groups/);
+    expect(() => planSlice(mapping, [null, null], [null])).toThrow(/1 destination runs for 2 layer groups/);
   });
 });
 
@@ -226,10 +249,18 @@ describe('aux', () => {
   });
 
   it('is absent when a side has none, and refused when the slots differ', () => {
-    expect(planAuxFragments(aux, table())).toEqual([]);
     expect(mapPeer(aux, table()).aux).toBeNull();
     expect(() => planAux(mapPeer(table(), aux), 0, 0)).toThrow(/no aux buffer/);
-    expect(() => planAuxFragments(aux, small)).toThrow(CompatibilityError);
+    expect(() => mapPeer(aux, small)).toThrow(CompatibilityError);
+  });
+
+  it('is mapped at the rank that sends it, and refused at the others', () => {
+    const place = (tpSize: number, tpRank: number) => ({ ...SINGLE_RANK, layersPerStage: [3], tpSize, tpRank });
+    const pages = (kvHeads: number) => withAux(table({ kvHeads }), { base: 1 << 20, slotBytes: 512, slotCount: 4 });
+    const to = (tpRank: number) => mapPeer(pages(1), pages(2), { source: place(4, tpRank), destination: place(2, 1) });
+    expect(planAux(to(2), 3, 1).stats.bytes).toBe(512);
+    expect([0, 1, 3].map((tpRank) => to(tpRank).aux)).toEqual([null, null, null]);
+    expect(() => planAux(to(3), 3, 1)).toThrow(/another rank sends aux to this peer/);
   });
 
   it.each([4, -1, 0.5, Number.NaN])('refuses slot %s', (slot) => {

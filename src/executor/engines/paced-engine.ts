@@ -84,10 +84,12 @@ export class PacedEngine implements ModelEngine {
     event: ReadyEvent,
   ): Promise<ReadonlyMap<LlmRequest, number>> {
     const { clock, curve } = this.#o;
-    const beganAtMs = clock.now();
+    let beganAtMs: number;
     let modelledMs = curve.decodeMs(batch.generation.map((work) => work.chunkStart));
     for (const { chunkStart, chunkEnd } of batch.context) modelledMs += curve.chunkMs(chunkStart, chunkEnd);
     try {
+      await movesOver(batch);
+      beganAtMs = clock.now();
       await this.#write(jobs);
     } catch (error) {
       event.fail(error instanceof Error ? error.message : String(error));
@@ -166,6 +168,14 @@ export class PacedEngine implements ModelEngine {
     this.#stats.overruns += 1;
     this.#stats.overrunMs -= leftMs;
   }
+}
+
+/** Settles when no page of the batch is moved any more; rejects with the first failure. */
+async function movesOver(batch: ScheduledBatch): Promise<void> {
+  const moves = [...batch.context, ...batch.generation].flatMap(({ pagesReady }) => pagesReady?.done ?? []);
+  const outcomes = await Promise.allSettled(moves);
+  const failed = outcomes.find((outcome) => outcome.status === 'rejected');
+  if (failed !== undefined) throw failed.reason;
 }
 
 /** The output function of splitmix64 (Steele, Lea, Flood 2014). */

@@ -1,6 +1,7 @@
 import type { ContentJob, PageContent } from '../../../src/agent/page-content.js';
 import { GrowingCacheManager } from '../../../src/cache/growing-cache-manager.js';
 import type { LayerGroup } from '../../../src/cache/kv-cache-manager.js';
+import type { PagedCacheManager } from '../../../src/cache/paged-cache-manager.js';
 import { DisaggCoordinator } from '../../../src/coordinator/disagg-coordinator.js';
 import { LocalServer } from '../../../src/coordinator/local-server.js';
 import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowflake-ids.js';
@@ -27,7 +28,7 @@ const MASK_64 = (1n << 64n) - 1n;
 export interface ServedServer {
   readonly name: string;
   readonly agent: SimAgent;
-  readonly cache: GrowingCacheManager;
+  readonly cache: PagedCacheManager;
   readonly table: PageTable;
   readonly transceiver: KvCacheTransceiver;
   readonly executor: Executor;
@@ -102,6 +103,16 @@ export interface ServedPairOptions {
   readonly limits?: Partial<SchedulerLimits>;
   readonly slotCount?: number;
   readonly scheduleStyle?: ScheduleStyle;
+  /** Default: a growing manager that moves nothing. */
+  readonly createCache?: (parts: CacheParts) => PagedCacheManager;
+}
+
+export interface CacheParts {
+  readonly layerGroups: readonly LayerGroup[];
+  readonly seed: number;
+  readonly agent: SimAgent;
+  readonly table: PageTable;
+  readonly clock: FakeClock;
 }
 
 /** A coordinator, two executors with real transceivers and caches, on a fake network and simulated agents, under a fake clock. */
@@ -219,11 +230,11 @@ export class ServedPair {
       slotBytes: AUX_SLOT_BYTES,
       slotCount: AUX_SLOTS,
     });
-    const cache = new GrowingCacheManager({
-      tokensPerBlock: TPB,
-      layerGroups: groups,
-      seed: name === 'context' ? 1 : 2,
-    });
+    const {
+      createCache = ({ layerGroups, seed }) => new GrowingCacheManager({ tokensPerBlock: TPB, layerGroups, seed }),
+    } = this.#options;
+    const seed = name === 'context' ? 1 : 2;
+    const cache = createCache({ layerGroups: groups, seed, agent, table, clock: this.clock });
     const rankInfo: RankInfo = {
       packageVersion: '0.0.0',
       instanceName: name,

@@ -51,7 +51,7 @@ describe('a pipelined transfer', () => {
     context.outputTokens.push(4711);
     await pair.run(50);
     expectPages(pair);
-    const bytes = 4 * 2 * 64;
+    const bytes = 4 * 2 * 128;
     expect(pair.context.settled).toMatchObject([
       {
         side: 'context',
@@ -140,8 +140,8 @@ describe('a pipelined transfer', () => {
     chunk(pair, context, 0, 8);
     chunk(pair, context, 8, 16);
     await pair.run(100);
-    expect(pair.generation.settled).toMatchObject([{ outcome: 'completed', timings: { bytesDone: 2 * 64 } }]);
-    expect(pair.page(pair.generation, 0, 17)).toEqual(new Uint8Array(64));
+    expect(pair.generation.settled).toMatchObject([{ outcome: 'completed', timings: { bytesDone: 2 * 128 } }]);
+    expect(pair.page(pair.generation, 0, 17)).toEqual(new Uint8Array(128));
     expect(pair.page(pair.generation, 1, 8)).toEqual(pair.page(pair.context, 1, 30));
   });
 
@@ -156,6 +156,54 @@ describe('a pipelined transfer', () => {
     expect(pair.generation.settled).toMatchObject([{ outcome: 'completed', timings: { slices: 1 } }]);
     expectPages(pair);
   });
+});
+
+describe('sides that lay out their pages differently', () => {
+  /** The bytes of one token of one head in a page of 2 heads of 4 bfloat16 elements. */
+  function tokenBytes(
+    page: Uint8Array,
+    shape: { tokensPerBlock: number; nhd: boolean },
+    value: boolean,
+    head: number,
+    token: number,
+  ) {
+    const half = value ? page.length / 2 : 0;
+    const at = shape.nhd ? token * 2 + head : head * shape.tokensPerBlock + token;
+    return page.slice(half + at * 8, half + at * 8 + 8);
+  }
+
+  for (const [what, generationTokens, nhd, slots] of [
+    ['larger blocks', 8, false, [17, 3]],
+    ['smaller blocks', 2, false, [17, 3, 21, 8, 1, 0, 30, 12]],
+    ['token-major blocks', 4, true, [17, 3, 21, 8]],
+  ] as const)
+    it(`moves each token of each head to its place in ${what}`, async () => {
+      const shape = { tokensPerBlock: generationTokens, blockLayout: nhd ? 'NHD' : 'HND' } as const;
+      const pair = await Pair.create({ generation: shape });
+      const context = makeRequest(1, 'context');
+      pair.context.cache.place(1, CONTEXT_SLOTS);
+      pair.generation.cache.place(7, slots);
+      pair.fill(pair.context, CONTEXT_SLOTS);
+      pair.generation.transceiver.requestAndReceiveAsync(
+        makeRequest(7, 'generation', { endpoint: pair.context.transceiver.endpoint }),
+      );
+      await pair.run(50);
+      context.outputTokens.push(1);
+      chunk(pair, context, 0, 8);
+      chunk(pair, context, 8, 16);
+      await pair.run(100);
+      expect(pair.generation.settled).toMatchObject([{ outcome: 'completed', timings: { bytesDone: 4 * 2 * 128 } }]);
+      for (const pool of [0, 1])
+        for (const value of [false, true])
+          for (const head of [0, 1])
+            for (let token = 0; token < 16; token += 1) {
+              const from = pair.page(pair.context, pool, CONTEXT_SLOTS[token >> 2] as number);
+              const to = pair.page(pair.generation, pool, slots[Math.floor(token / generationTokens)] as number);
+              expect(
+                tokenBytes(to, { tokensPerBlock: generationTokens, nhd }, value, head, token % generationTokens),
+              ).toEqual(tokenBytes(from, { tokensPerBlock: 4, nhd: false }, value, head, token % 4));
+            }
+    });
 });
 
 describe('frames that do not arrive', () => {
@@ -211,7 +259,7 @@ describe('a peer that is not there', () => {
   });
 
   it('fails at once, with the findings, for a peer with another head dim', async () => {
-    const pair = await Pair.create({ context: 4, generation: 8 });
+    const pair = await Pair.create({ generation: { headDim: 8 } });
     await begin(pair);
     expect(pair.generation.settled).toMatchObject([{ outcome: 'failed', error: { code: 'ERR_KVT_COMPATIBILITY' } }]);
     expect(pair.generation.settled[0]?.error?.message).toMatch(/headDim/);

@@ -1,0 +1,72 @@
+import { InternalError } from '../errors.js';
+import { SlotQueue } from './slot-queue.js';
+
+/**
+ * Role: the host pages of one layer group: content that the device had to give up. Requests never own one.
+ * Invariant: a host slot is free or holds one content; content that is being fetched is held and not given up meanwhile.
+ */
+export class HostTier {
+  readonly #slotOf = new Map<string, number>();
+  readonly #hashOf: (string | undefined)[];
+  readonly #free: number[];
+  /** Content nobody fetches, the longest unused first. */
+  readonly #idle: SlotQueue;
+
+  constructor(slotCount: number) {
+    this.#hashOf = new Array<string | undefined>(slotCount).fill(undefined);
+    this.#free = Array.from({ length: slotCount }, (_, index) => slotCount - 1 - index);
+    this.#idle = new SlotQueue(slotCount);
+  }
+
+  /** Host slots that hold content. */
+  get size(): number {
+    return this.#slotOf.size;
+  }
+
+  find(hash: string): number | null {
+    return this.#slotOf.get(hash) ?? null;
+  }
+
+  /**
+   * A place for content that is not here yet; gives up the longest unused content when no slot is free.
+   * @returns the slot and the content that had to go, or null when all content is held
+   */
+  store(hash: string): { readonly slot: number; readonly dropped: string | null } | null {
+    let dropped: string | null = null;
+    let slot = this.#free.pop() ?? null;
+    if (slot === null) {
+      slot = this.#idle.takeOldest();
+      if (slot === null) return null;
+      dropped = this.#hashOf[slot] as string;
+      this.#slotOf.delete(dropped);
+    }
+    this.#hashOf[slot] = hash;
+    this.#slotOf.set(hash, slot);
+    this.#idle.add(slot);
+    return { slot, dropped };
+  }
+
+  /** Keeps content from being given up until `unhold`. Held once at most. */
+  hold(hash: string): number {
+    const slot = this.find(hash);
+    if (slot === null) throw new InternalError('host content to hold is not there');
+    this.#idle.remove(slot);
+    return slot;
+  }
+
+  /** Content that was held is the most recently used. */
+  unhold(slot: number): void {
+    this.#idle.add(slot);
+  }
+
+  /** The content turned out wrong. @returns what the slot was thought to hold, or null */
+  forget(slot: number): string | null {
+    const hash = this.#hashOf[slot];
+    if (hash === undefined) return null;
+    this.#hashOf[slot] = undefined;
+    this.#slotOf.delete(hash);
+    this.#idle.remove(slot);
+    this.#free.push(slot);
+    return hash;
+  }
+}

@@ -1,0 +1,353 @@
+import { ArgumentError, type KvTransceiverError, RequestTooLargeError, StateError } from '../errors.js';
+import type { BlockRun } from '../geometry/block-run.js';
+import { assertCount, assertInterval, blocksCovering, blocksFilledBy } from '../geometry/bounds.js';
+import { staleBlockEnd } from '../geometry/stale-block-end.js';
+import type { BlockTable } from './block-table.js';
+import { GroupPages } from './group-pages.js';
+import type {
+  CacheAllocation,
+  CacheGroupStats,
+  CachePrompt,
+  KvCacheManager,
+  LayerGroup,
+  RequestId,
+} from './kv-cache-manager.js';
+import { type CacheManagerOptions, checkManagerOptions, isPositive } from './manager-options.js';
+import { MoveQueue } from './move-queue.js';
+import type { PageMove, PagesReady } from './page-mover.js';
+import { PartialIndex } from './partial-index.js';
+import { type PrefixLocation, PrefixReuse } from './prefix-reuse.js';
+import { Resident } from './resident.js';
+import { SeededRandom } from './seeded-random.js';
+
+/** What is held for one request's transfer. */
+interface Pin {
+  /** Per layer group, in the order the request got them. */
+  readonly slots: readonly number[][];
+  /** Per layer group: blocks below are not held. */
+  readonly firstBlocks: readonly number[];
+}
+
+/** What one `ensureCapacity` does to one table. */
+interface Growth {
+  /** Where the run behind the sinks shall begin. */
+  readonly begin: number;
+  readonly end: number;
+  /** Blocks to allocate. */
+  readonly missing: number;
+}
+
+/**
+ * Role: what the two reference managers share: slots by request, prefix reuse, pins, windows, moves between pages.
+ * Why: they differ only in when they take blocks and when they let them go (`CacheAllocation`).
+ * Ownership: each resident request owns each slot in its tables once. A pin is a hold of its own on the same slots and outlives both
+ *   the window and the request.
+ * Ordering: a slot's content is published only by `markComputed`, and not before the moves it rests on are over, so a match never sees a
+ *   block that is still being written; a request writes only blocks it allocated itself.
+ */
+export abstract class PagedCacheManager implements KvCacheManager {
+  readonly tokensPerBlock: number;
+  readonly layerGroups: readonly LayerGroup[];
+  readonly allocation: CacheAllocation;
+  readonly #groups: readonly GroupPages[];
+  readonly #moves: MoveQueue;
+  readonly #reuse: PrefixReuse;
+  readonly #residents = new Map<RequestId, Resident>();
+  readonly #pins = new Map<RequestId, Pin>();
+
+  /** @throws ArgumentError naming the field */
+  protected constructor(options: CacheManagerOptions, reservesPrompt: boolean) {
+    checkManagerOptions(options);
+    const {
+      tokensPerBlock,
+      layerGroups,
+      seed = 1,
+      mover = null,
+      partialReuse = false,
+      speculativeTokens = 0,
+    } = options;
+    this.tokensPerBlock = tokensPerBlock;
+    this.layerGroups = layerGroups;
+    this.allocation = { reservesPrompt, speculativeTokens };
+    const random = new SeededRandom(seed);
+    const parts = partialReuse ? new PartialIndex() : null;
+    this.#moves = new MoveQueue(mover, (batch, moves, error) => this.#onMovesFailed(batch, moves, error));
+    this.#groups = layerGroups.map(
+      (group, index) => new GroupPages(group, index, random, this.#moves, (hash) => parts?.remove(hash)),
+    );
+    this.#reuse = new PrefixReuse(this.#groups, parts, tokensPerBlock);
+  }
+
+  addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
+    if (this.#residents.has(request)) throw new ArgumentError(`request ${request} is already in the cache`);
+    if (this.#pins.has(request)) throw new ArgumentError(`request ${request} is still pinned by an earlier transfer`);
+    this.#checkPrompt(prompt);
+    this.#checkFits(request, prompt);
+    const taken = this.#reuse.take(prompt);
+    this.#residents.set(request, new Resident(prompt, taken, this.tokensPerBlock));
+    this.#moves.flush();
+    return { prepopulatedLen: taken.prepopulatedLen };
+  }
+
+  ensureCapacity(request: RequestId, endToken: number, firstToken?: number): boolean {
+    const resident = this.#resident(request);
+    assertCount(endToken, 'endToken');
+    if (firstToken !== undefined) {
+      assertInterval(resident.computedEnd, firstToken, 'tokens already computed', 'firstToken');
+      assertInterval(firstToken, endToken, 'firstToken', 'endToken');
+    }
+    const { reservesPrompt, speculativeTokens } = this.allocation;
+    const { promptLen } = resident.prompt;
+    const tokens = reservesPrompt ? Math.max(endToken, promptLen) : endToken;
+    const endBlock = Math.max(resident.endBlock, blocksCovering(tokens, this.tokensPerBlock));
+    const extra = tokens >= promptLen ? speculativeTokens : 0;
+    const tableEnd = Math.max(endBlock, blocksCovering(tokens + extra, this.tokensPerBlock));
+    const growths = this.#groups.map((pages, index) =>
+      this.#growth(pages, resident.tables[index] as BlockTable, tableEnd, firstToken ?? resident.computedEnd),
+    );
+    const fits = this.#groups.every((pages, index) => {
+      const { missing, begin } = growths[index] as Growth;
+      const { available } = pages.slots;
+      return (
+        missing <= available ||
+        missing <= available + gainByDropping(pages, resident.tables[index] as BlockTable, begin)
+      );
+    });
+    if (!fits) return false;
+    if (firstToken !== undefined && firstToken > resident.computedEnd) {
+      resident.received = { begin: resident.computedEnd, end: firstToken };
+    }
+    this.#groups.forEach((pages, index) => {
+      this.#grow(request, resident, pages, index, growths[index] as Growth);
+    });
+    resident.endBlock = endBlock;
+    this.#moves.flush();
+    return true;
+  }
+
+  pagesReady(request: RequestId): PagesReady | null {
+    const resident = this.#resident(request);
+    if (resident.failure !== null) throw resident.failure;
+    if (this.#moves.isOver(resident.readyAfter)) return null;
+    const { event, settled } = this.#moves.pending(resident.readyAfter);
+    const done = settled.then(() => {
+      if (resident.failure !== null) throw resident.failure;
+    });
+    // Whoever only wants the event has no reason to look at the promise.
+    done.catch(() => {});
+    return { event, done };
+  }
+
+  /** Settles when no page is being moved any more: before that the pools must not be given up. */
+  movesSettled(): Promise<void> {
+    return this.#moves.settled();
+  }
+
+  /** Where the content of a prompt is; changes nothing. For routers, and for whoever wants to know what is `offloaded`. */
+  locatePrefix(prompt: CachePrompt): PrefixLocation {
+    this.#checkPrompt(prompt);
+    return this.#reuse.locate(prompt);
+  }
+
+  markComputed(request: RequestId, endToken: number): void {
+    const resident = this.#resident(request);
+    assertInterval(resident.computedEnd, endToken, 'tokens already computed', 'endToken');
+    if (endToken > resident.endBlock * this.tokensPerBlock) {
+      throw new RangeError(`endToken ${endToken} is beyond the blocks of request ${request}: ensureCapacity first`);
+    }
+    resident.computedEnd = endToken;
+    this.#publish(resident);
+    if (this.allocation.reservesPrompt) return;
+    this.#groups.forEach((pages, index) => {
+      const table = resident.tables[index] as BlockTable;
+      if (!pages.isState) dropFront(pages, table, Math.min(pages.staleEnd(endToken), table.end));
+    });
+  }
+
+  getBlockIdsRange(request: RequestId, group: number, begin: number, end: number): BlockRun {
+    const { tables, endBlock } = this.#resident(request);
+    const table = tables[group];
+    if (table === undefined)
+      throw new RangeError(`group ${group} is not one of the ${this.layerGroups.length} layer groups`);
+    assertInterval(begin, end, 'begin', 'end');
+    const askedEnd = Math.min(table.end, endBlock);
+    if (end > askedEnd) {
+      throw new RangeError(`end ${end} is beyond the ${askedEnd} blocks of request ${request} in group ${group}`);
+    }
+    return table.cut(begin, end);
+  }
+
+  /**
+   * The blocks reserved for speculative tokens, behind those that `ensureCapacity` was asked for. The engine may write them; they are
+   * never part of a transfer.
+   */
+  getSpeculativeBlockIds(request: RequestId, group: number): BlockRun {
+    const { tables, endBlock } = this.#resident(request);
+    const table = tables[group];
+    if (table === undefined)
+      throw new RangeError(`group ${group} is not one of the ${this.layerGroups.length} layer groups`);
+    return table.cut(Math.min(endBlock, table.end), table.end);
+  }
+
+  pin(request: RequestId, firstBlocks: readonly number[] = this.layerGroups.map(() => 0)): void {
+    const { tables } = this.#resident(request);
+    if (this.#pins.has(request)) throw new StateError(`request ${request} is already pinned`);
+    if (firstBlocks.length !== tables.length)
+      throw new ArgumentError(`firstBlocks has ${firstBlocks.length} entries for ${tables.length} layer groups`);
+    firstBlocks.forEach((first, index) => {
+      assertCount(first, `firstBlocks[${index}]`);
+    });
+    const slots = tables.map((table, index) => {
+      const held: number[] = [];
+      table.forEachDescending((slot, ordinal) => {
+        if (ordinal < (firstBlocks[index] as number)) return;
+        (this.#groups[index] as GroupPages).slots.pin(slot);
+        held.push(slot);
+      });
+      return held.reverse();
+    });
+    this.#pins.set(request, { slots, firstBlocks });
+  }
+
+  unpin(request: RequestId): void {
+    const pin = this.#pins.get(request);
+    if (pin === undefined) throw new StateError(`request ${request} is not pinned`);
+    this.#pins.delete(request);
+    pin.slots.forEach((slots, index) => {
+      // Deepest block first: what is evicted first is then what the fewest prompts share.
+      for (const slot of slots.reverse()) (this.#groups[index] as GroupPages).slots.unpin(slot);
+    });
+  }
+
+  isPinned(request: RequestId): boolean {
+    return this.#pins.has(request);
+  }
+
+  freeRequest(request: RequestId): void {
+    const resident = this.#resident(request);
+    this.#publish(resident);
+    this.#residents.delete(request);
+    resident.tables.forEach((table, index) => {
+      const { slots } = this.#groups[index] as GroupPages;
+      table.forEachDescending((slot) => {
+        slots.release(slot);
+      });
+    });
+  }
+
+  stats(): readonly CacheGroupStats[] {
+    return this.#groups.map((pages) => pages.stats());
+  }
+
+  #growth(pages: GroupPages, table: BlockTable, tableEnd: number, nextToken: number): Growth {
+    const end = pages.isState ? Math.min(1, tableEnd) : tableEnd;
+    if (end <= table.end) return { begin: table.begin, end: table.end, missing: 0 };
+    const stale = Math.min(pages.staleEnd(nextToken), Math.max(end, pages.sinkBlocks));
+    // A reservation is kept; only a run that would not touch what is there any more has to let it go.
+    const begin = this.allocation.reservesPrompt && stale <= table.end ? table.begin : Math.max(stale, table.begin);
+    const sinks = Math.max(0, Math.min(pages.sinkBlocks, end) - table.end);
+    return { begin, end, missing: sinks + Math.max(0, end - Math.max(begin, table.end)) };
+  }
+
+  #grow(request: RequestId, resident: Resident, pages: GroupPages, index: number, { begin, end }: Growth): void {
+    const table = resident.tables[index] as BlockTable;
+    const pin = this.#pins.get(request);
+    dropFront(pages, table, begin);
+    while (table.end < end) {
+      const ordinal = table.end;
+      const slot = pages.slots.allocate();
+      table.push(slot);
+      resident.readyAfter = Math.max(resident.readyAfter, pages.usableAfter(slot));
+      if (pin === undefined || ordinal < (pin.firstBlocks[index] as number)) continue;
+      pages.slots.pin(slot);
+      pin.slots[index]?.push(slot);
+    }
+  }
+
+  /** Content that still rests on moves waits: they may fail. It is offered again by the next call. */
+  #publish(resident: Resident): void {
+    if (resident.failure !== null || !this.#moves.isOver(resident.readyAfter) || !this.#reuse.isPossible) return;
+    const { prompt, tables, publishedEnd } = resident;
+    const end = Math.min(blocksFilledBy(resident.computedEnd, this.tokensPerBlock), prompt.blockHashes.length);
+    this.#groups.forEach((pages, index) => {
+      for (let ordinal = publishedEnd; ordinal < end; ordinal++) {
+        const slot = (tables[index] as BlockTable).slotAt(ordinal);
+        if (slot !== null && !isUnfilledSink(pages, ordinal, resident))
+          this.#reuse.publish(pages, prompt, ordinal, slot);
+      }
+    });
+    resident.publishedEnd = Math.max(publishedEnd, end);
+  }
+
+  /** Content that did not arrive is found by nobody any more, and whoever took it already hears of it. */
+  #onMovesFailed(batch: number, moves: readonly PageMove[], error: KvTransceiverError): void {
+    for (const move of moves) {
+      const pages = this.#groups[move.group] as GroupPages;
+      if (move.kind === 'offload') pages.forget(move.hostSlot);
+      else if (move.kind === 'onboard') pages.withdraw(move.slot);
+    }
+    for (const resident of this.#residents.values()) {
+      if (resident.contentAfter === batch) resident.failure = error;
+    }
+  }
+
+  #checkPrompt({ promptLen, blockHashes, tokens, firstToken = 0 }: CachePrompt): void {
+    if (!isPositive(promptLen))
+      throw new ArgumentError(`promptLen must be a positive integer, got ${String(promptLen)}`);
+    const fullBlocks = blocksFilledBy(promptLen, this.tokensPerBlock);
+    if (blockHashes.length !== fullBlocks) {
+      throw new ArgumentError(
+        `blockHashes has ${blockHashes.length} entries for the ${fullBlocks} full blocks of the prompt`,
+      );
+    }
+    if (tokens !== undefined && tokens.length !== promptLen)
+      throw new ArgumentError(`tokens has ${tokens.length} entries for a prompt of ${promptLen}`);
+    if (!Number.isSafeInteger(firstToken) || firstToken < 0 || firstToken > promptLen)
+      throw new ArgumentError(`firstToken must be from 0 to ${promptLen}, got ${String(firstToken)}`);
+  }
+
+  #checkFits(request: RequestId, { promptLen, firstToken = 0 }: CachePrompt): void {
+    const { reservesPrompt, speculativeTokens } = this.allocation;
+    const end = blocksCovering(promptLen + speculativeTokens, this.tokensPerBlock);
+    this.#groups.forEach((pages, index) => {
+      const needed = pages.residentCount(reservesPrompt ? firstToken : promptLen, end);
+      const { slotCount } = pages.group;
+      if (needed <= slotCount) return;
+      throw new RequestTooLargeError(
+        `request ${request}: ${promptLen} prompt tokens need ${needed} slots of layer group ${index}, which has ${slotCount}: shorten the prompt or enlarge the pool`,
+        { details: { request, group: index, needed, slotCount } },
+      );
+    });
+  }
+
+  #resident(request: RequestId): Resident {
+    const resident = this.#residents.get(request);
+    if (resident === undefined) throw new ArgumentError(`request ${request} is not in the cache`);
+    return resident;
+  }
+}
+
+/** A sink block that no transfer fills, because it lies below the final window; it exists and holds nothing. */
+function isUnfilledSink({ sinkBlocks, group }: GroupPages, ordinal: number, { received }: Resident): boolean {
+  if (ordinal >= sinkBlocks || received === null) return false;
+  const { windowSize, tokensPerBlock } = group;
+  const isReceived = (ordinal + 1) * tokensPerBlock > received.begin;
+  return isReceived && ordinal < staleBlockEnd(received.end, windowSize, tokensPerBlock);
+}
+
+/** Releases the blocks behind the sinks and below `begin`. A pin keeps its own hold on them. */
+function dropFront(pages: GroupPages, table: BlockTable, begin: number): void {
+  for (let ordinal = Math.min(begin, table.end) - 1; ordinal >= table.begin; ordinal--) {
+    pages.slots.release(table.slotAt(ordinal) as number);
+  }
+  table.advanceTo(begin);
+}
+
+/** Slots that `dropFront` would make available. */
+function gainByDropping(pages: GroupPages, table: BlockTable, begin: number): number {
+  let gain = 0;
+  for (let ordinal = table.begin; ordinal < Math.min(begin, table.end); ordinal++) {
+    if (pages.slots.hasOneHolder(table.slotAt(ordinal) as number)) gain++;
+  }
+  return gain;
+}

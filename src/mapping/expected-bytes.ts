@@ -1,0 +1,65 @@
+import type { BlockRun } from '../geometry/block-run.js';
+import { blocksCovering } from '../geometry/bounds.js';
+import { sourceRange } from '../geometry/source-range.js';
+import type { PageTableGroup } from './page-table.js';
+import type { GroupMapping, PeerMapping } from './peer-mapping.js';
+import { pairsOf } from './plan-slice.js';
+
+/**
+ * The bytes that one writer moves into the receiver's runs over all its slices, aux not counted: what its final report must say.
+ * Both sides derive the same number. O(blocks of the prompt): once per request and writer.
+ *
+ * @param mapping from the writer to the receiver
+ * @param destinationRuns one entry per layer group of the receiver; null = wants nothing of it
+ * @param promptLen tokens
+ */
+export function expectedBytes(
+  mapping: PeerMapping,
+  destinationRuns: readonly (BlockRun | null)[],
+  promptLen: number,
+): number {
+  let bytes = 0;
+  let parts: readonly Int32Array[] = [];
+  for (const group of mapping.groups) {
+    const destination = destinationRuns[group.peerGroup];
+    if (destination == null) continue;
+    if (group.part === 0) {
+      const source = wholeRun(mapping, group, promptLen);
+      parts = source === null ? [] : pairsOf(group, source, destination);
+    }
+    bytes += ((parts[group.part]?.length ?? 0) / 2) * group.bytesPerPair;
+  }
+  return bytes;
+}
+
+/** What the writer's slices cover together. Its slots do not matter here. */
+function wholeRun(mapping: PeerMapping, { group, pairing }: GroupMapping, promptLen: number): BlockRun | null {
+  const { kind, windowSize, tokensPerBlock } = mapping.source.layerGroups[group] as PageTableGroup;
+  const whole = { beginBlock: 0, endBlock: blocksCovering(promptLen, tokensPerBlock), isLast: true };
+  const shape = { kind: kind === 'aux' ? 'attention' : kind, windowSize };
+  const range = sourceRange(whole, shape, promptLen, tokensPerBlock);
+  if (range === null) return null;
+  if (kind === 'state') return { begin: 0, slots: new Int32Array(1) };
+  return ownedRun(range.begin, range.end, mapping.places.source.cpRank, pairing.sourceStride);
+}
+
+function ownedRun(begin: number, end: number, cpRank: number, stride: number): BlockRun {
+  const { begin: first, end: last } = ownedBlocks(begin, end, cpRank, stride);
+  return { begin: cpRank + first * stride, slots: new Int32Array(last - first), stride };
+}
+
+/**
+ * Which of the blocks that a context parallel rank owns lie in a range of the prompt. Rank r of n owns the ordinals r, r + n, ...;
+ * its cache manager counts them 0, 1, ....
+ * @returns its own count `[begin, end)`
+ * @example ownedBlocks(3, 10, 1, 4) // { begin: 1, end: 3 }: ordinals 5 and 9
+ */
+export function ownedBlocks(
+  begin: number,
+  end: number,
+  cpRank: number,
+  cpSize: number,
+): { readonly begin: number; readonly end: number } {
+  const first = Math.max(0, Math.ceil((begin - cpRank) / cpSize));
+  return { begin: first, end: Math.max(first, Math.ceil((end - cpRank) / cpSize)) };
+}

@@ -1,0 +1,160 @@
+import { DisaggCoordinator, SnowflakeIds } from '../../../src/coordinator/index.js';
+import { DEFAULT_EPOCH_MS } from '../../../src/coordinator/snowflake-ids.js';
+import { Journal } from '../core/journal.js';
+import { Random } from '../core/random.js';
+import { Scheduler, SimProcess } from '../core/scheduler.js';
+import { Memory } from '../parts/memory.js';
+import { SimFabric } from '../parts/sim-fabric.js';
+import { SimNetwork } from '../parts/sim-network.js';
+import type { HostRef, Plan, RequestItem } from '../plan.js';
+import { FaultInjector } from './fault-injector.js';
+import { Life } from './life.js';
+import { SettleBook } from './settle-book.js';
+import { SimHost } from './sim-host.js';
+import { SimServer } from './sim-server.js';
+
+const ID_BYTES = 16;
+
+/** Role: a whole cluster under one scheduler: hosts, coordinators between every pair, wires, memory, faults. */
+export class Cluster {
+  readonly scheduler = new Scheduler();
+  readonly journal: Journal;
+  readonly network: SimNetwork;
+  readonly fabric: SimFabric;
+  readonly contexts: readonly SimHost[];
+  readonly generations: readonly SimHost[];
+  readonly lives: Life[] = [];
+  readonly book: SettleBook;
+  readonly #plan: Plan;
+  readonly #coordinators = new Map<string, DisaggCoordinator>();
+  readonly #coordinatorProcess: SimProcess;
+  #incarnations = 0;
+  #tickets = 0n;
+  #faulty = true;
+
+  constructor(plan: Plan, telling: boolean) {
+    Memory.reset();
+    this.#plan = plan;
+    const { seed, shape } = plan;
+    this.journal = new Journal(telling, () => this.scheduler.now);
+    this.network = new SimNetwork(this.scheduler, this.journal, seed);
+    this.fabric = new SimFabric(this.scheduler, this.journal, seed);
+    this.book = new SettleBook(this.journal);
+    this.#coordinatorProcess = new SimProcess('coordinator', this.scheduler, 500);
+    const injector = new FaultInjector(seed, plan.faults, { endpointOf });
+    this.network.setRule((frame) => {
+      if (frame.type === 'REQUEST_DATA') this.book.asked.add(ridOf(frame.bytes));
+      return this.#faulty ? injector.frame(frame) : null;
+    });
+    this.fabric.setFaults({
+      fateOf: (agent, random) =>
+        this.#faulty
+          ? injector.fateOf(agent, random)
+          : { kind: 'transfer', durationMs: random.real(0.05, 2), tailMs: 0 },
+    });
+    this.scheduler.onThrow((error, owner) => {
+      const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
+      this.journal.violation('threw', `${owner?.name ?? 'the hardware'}: ${text}`);
+    });
+    const forward = (ref: HostRef): 'enqueue' | 'device' | null =>
+      this.#faulty ? injector.forward(ref.side, ref.index) : null;
+    const boot = (side: HostRef['side'], count: number): SimHost[] =>
+      Array.from({ length: count }, (_, index) => this.#host({ side, index }, forward));
+    this.contexts = boot('context', shape.contexts);
+    this.generations = boot('generation', shape.generations);
+  }
+
+  get hosts(): readonly SimHost[] {
+    return [...this.contexts, ...this.generations];
+  }
+
+  at(ref: HostRef): SimHost {
+    return (ref.side === 'context' ? this.contexts : this.generations)[ref.index] as SimHost;
+  }
+
+  admit(item: RequestItem): Life {
+    const context = this.contexts[item.context] as SimHost;
+    const generation = this.generations[item.generation] as SimHost;
+    const life = new Life({
+      seed: this.#plan.seed,
+      item,
+      context,
+      generation,
+      coordinator: this.#coordinator(item.context, item.generation),
+      scheduler: this.scheduler,
+      journal: this.journal,
+    });
+    this.lives.push(life);
+    life.start();
+    return life;
+  }
+
+  /** From now on nothing goes wrong. */
+  endFaults(): void {
+    this.#faulty = false;
+  }
+
+  #host(ref: HostRef, forward: (ref: HostRef) => 'enqueue' | 'device' | null): SimHost {
+    const { seed, shape } = this.#plan;
+    const endpoint = endpointOf(ref.side, ref.index);
+    return new SimHost({
+      name: `${ref.side}${ref.index}`,
+      endpoint,
+      scheduler: this.scheduler,
+      network: this.network,
+      fabric: this.fabric,
+      journal: this.journal,
+      random: new Random(seed, 6, ref.side === 'context' ? 0 : 1, ref.index),
+      boot: () => {
+        this.#incarnations += 1;
+        return new SimServer({
+          ref,
+          endpoint,
+          incarnation: this.#incarnations,
+          shape,
+          seed,
+          scheduler: this.scheduler,
+          network: this.network,
+          fabric: this.fabric,
+          journal: this.journal,
+          forwardFailure: () => forward(ref),
+          newTicket: () => {
+            this.#tickets += 1n;
+            return 0x7000_0000n + this.#tickets;
+          },
+          onSettled: (note) => this.book.note(note, this.scheduler.now),
+        });
+      },
+    });
+  }
+
+  #coordinator(context: number, generation: number): DisaggCoordinator {
+    const key = `${context}>${generation}`;
+    let coordinator = this.#coordinators.get(key);
+    if (coordinator === undefined) {
+      const clock = this.#coordinatorProcess;
+      coordinator = new DisaggCoordinator({
+        clock,
+        ids: new SnowflakeIds({
+          clock,
+          unixTimeAtOriginMs: DEFAULT_EPOCH_MS + 1e9,
+          nodeId: 0,
+          processId: context * 8 + generation,
+        }),
+        context: this.contexts[context] as SimHost,
+        generation: this.generations[generation] as SimHost,
+        scheduleStyle: 'generation_first',
+      });
+      this.#coordinators.set(key, coordinator);
+    }
+    return coordinator;
+  }
+}
+
+function endpointOf(side: HostRef['side'], index: number): string {
+  return `tcp://127.0.0.1:${(side === 'context' ? 20_000 : 21_000) + index}`;
+}
+
+function ridOf(bytes: Uint8Array): bigint {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).readBigUInt64LE(ID_BYTES);
+}

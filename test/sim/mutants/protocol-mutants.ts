@@ -1,0 +1,170 @@
+import type { Mutant } from './mutant.js';
+
+const REPORTS = 'src/session/writer-reports.ts';
+const REPEATER = 'src/session/repeater.ts';
+const REGISTRY = 'src/session/peer-registry.ts';
+const LEDGER = 'src/session/transfer-ledger.ts';
+const EARLY = 'src/session/early-requests.ts';
+const CLOCKS = 'src/session/request-clocks.ts';
+const TRANSCEIVER = 'src/transceiver.ts';
+
+/** Reports, repeats, peers, ledger, clocks. */
+export const PROTOCOL_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'a report is sent once',
+    file: REPORTS,
+    find: 'this.#repeater.start(key(report.ticket), () => this.#channel.send(endpoint, report));',
+    replace: 'this.#channel.send(endpoint, report);',
+  },
+  {
+    name: 'a report is sent before it is recorded, and the record is lost',
+    file: REPORTS,
+    find: 'publish(endpoint: string, report: WriterReport): void {\n    this.#known.set(report.ticket, report);',
+    replace: 'publish(endpoint: string, report: WriterReport): void {',
+  },
+  {
+    name: 'the answer to a question is not remembered',
+    file: REPORTS,
+    find: 'answer(endpoint: string, report: WriterReport): void {\n    this.#known.set(report.ticket, report);',
+    replace: 'answer(endpoint: string, report: WriterReport): void {',
+  },
+  {
+    name: 'an ack of the undrained report answers the drained one',
+    file: REPORTS,
+    find: 'if (this.#open.get(ticket)?.report.drained !== drained) return;',
+    replace: 'void drained;',
+  },
+  {
+    name: 'an ack does not stop the repeats',
+    file: REPORTS,
+    find: '    this.#stop(ticket);\n  }\n\n  sweep',
+    replace: '  }\n\n  sweep',
+  },
+  {
+    name: 'unacknowledged reports are repeated for ever',
+    file: REPORTS,
+    find: "this.#counters.add('reports_unacknowledged');\n      this.#stop(ticket);",
+    replace: "this.#counters.add('reports_unacknowledged');",
+  },
+  {
+    name: 'the first repeat is forgotten',
+    file: REPEATER,
+    find: 'entry.timer = this.#arm(key, send, Math.min(delayMs * 2, REPEAT_MAX_MS));\n      send();',
+    replace: 'send();',
+  },
+  {
+    name: 'a stopped repeat goes on',
+    file: REPEATER,
+    find: 'entry.timer.cancel();\n    return this.#running.delete(key);',
+    replace: 'return this.#running.delete(key) || entry === undefined;',
+  },
+  {
+    name: 'a new process at an endpoint is taken for the old one',
+    file: REGISTRY,
+    find: 'if (known?.incarnation === incarnation) {',
+    replace: 'if (known !== undefined) {',
+  },
+  {
+    name: 'a silent peer is never lost',
+    file: REGISTRY,
+    find: 'if (now - (this.#lastHeardMs.get(peer) ?? now) >= PEER_DEAD_AFTER_MS)',
+    replace: 'if (now < 0)',
+  },
+  {
+    name: 'a broken connection is not noticed',
+    file: REGISTRY,
+    find: "if (peer !== undefined) this.lose(peer, 'its connection broke');",
+    replace: '',
+  },
+  {
+    name: 'a greeting without answer never ends',
+    file: REGISTRY,
+    find: 'if (now - greeting.startedAtMs < HELLO_TIMEOUT_MS) continue;',
+    replace: 'if (now >= 0) continue;',
+  },
+  {
+    name: 'HELLO is sent once',
+    file: REGISTRY,
+    find: 'this.#repeater.start(endpoint, () => this.#channel.send(endpoint, hello));',
+    replace: 'this.#channel.send(endpoint, hello);',
+  },
+  {
+    name: 'an accepted HELLO that is repeated gets no answer',
+    file: REGISTRY,
+    find: 'this.#accept(endpoint, hello.nonce);\n      return;',
+    replace: 'return;',
+  },
+  {
+    name: 'a stranger’s ping is not answered',
+    file: REGISTRY,
+    find: "this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });",
+    replace: 'void reason;',
+  },
+  {
+    name: 'pages are unpinned when the last slice was submitted',
+    file: LEDGER,
+    find: "this.#holds.set(request, this.#next(request, 'complete'));",
+    replace: "this.#holds.set(request, this.#next(request, 'complete'));\n    this.settle(request);",
+  },
+  {
+    name: 'settle does not unpin',
+    file: LEDGER,
+    find: 'this.#cache.unpin(request);',
+    replace: '',
+  },
+  {
+    name: 'settle tells nobody that pages are free',
+    file: LEDGER,
+    find: 'this.#onReleased();',
+    replace: '',
+  },
+  {
+    name: 'early questions are not kept',
+    file: EARLY,
+    find: 'this.#requests.set(rid, entries);\n    this.#count += 1;',
+    replace: 'this.#count += 1;',
+  },
+  {
+    name: 'a remembered cancel is not taken',
+    file: EARLY,
+    find: 'const message = this.#cancels.get(rid) ?? null;',
+    replace: 'const message = null as string | null;',
+  },
+  {
+    name: 'the queue clock never runs out',
+    file: CLOCKS,
+    find: 'if (this.#waitingForPeer && now - this.#createdAtMs >= transferQueueTimeoutMs)',
+    replace: 'if (this.#waitingForPeer && now < 0)',
+  },
+  {
+    name: 'the transfer and progress clocks never run out',
+    file: CLOCKS,
+    find: 'const busy = this.#busySinceMs !== null;',
+    replace: 'const busy = this.#busySinceMs !== null;\n    if (busy || !busy) return null;',
+  },
+  {
+    name: 'clocks are swept only when a frame arrives',
+    file: TRANSCEIVER,
+    find: 'this.#sweepTimer = this.#armSweep();\n      this.#sender.sweep();',
+    replace: 'this.#sender.sweep();',
+  },
+  {
+    name: 'outcomes wake nobody',
+    file: TRANSCEIVER,
+    find: 'this.#settled.push(settled);\n      this.#signalActivity();',
+    replace: 'this.#settled.push(settled, settled);\n      this.#signalActivity();',
+  },
+  {
+    name: 'a peer is believed by its endpoint, not its incarnation',
+    file: TRANSCEIVER,
+    find: 'const peer = this.#peers.sender(incarnation);',
+    replace: 'const peer = this.#peers.sender(incarnation) ?? this.#peers.peers[0] ?? null;',
+  },
+  {
+    name: 'cancels of strangers are not answered',
+    file: TRANSCEIVER,
+    find: "if (message.from === 'generation') this.#sender.onCancel(message);",
+    replace:
+      "if (message.from === 'generation' && peer === null) return;\n      if (message.from === 'generation') this.#sender.onCancel(message);",
+  },
+];

@@ -1,0 +1,193 @@
+import type { Mutant } from './mutant.js';
+
+const FILE = 'src/session/sender.ts';
+const SESSION = 'src/session/tx-session.ts';
+const TASK = 'src/session/send-task.ts';
+
+/** The writing side. */
+export const SENDER_MUTANTS: readonly Mutant[] = [
+  {
+    name: 'close a session before its writes drained',
+    file: FILE,
+    find: 'if (session.outcome !== null && session.drained && this.#sessions.has(session.rid)) this.#close(session);',
+    replace: 'if (session.outcome !== null && this.#sessions.has(session.rid)) this.#close(session);',
+  },
+  {
+    name: 'a failed task counts as drained',
+    file: TASK,
+    find: 'this.#drained = completion.drained;',
+    replace: 'this.#drained = true;',
+  },
+  {
+    name: 'a submitted task counts as drained',
+    file: TASK,
+    find: "this.#state = SEND_TASK_TRANSITIONS.next(this.#state, 'submit');\n    this.#drained = false;",
+    replace: "this.#state = SEND_TASK_TRANSITIONS.next(this.#state, 'submit');",
+  },
+  {
+    name: 'ignore the drained notice',
+    file: FILE,
+    find: "if (notice.kind === 'drained') task.becameDrained();",
+    replace: "if (notice.kind === 'drained') {}",
+  },
+  {
+    name: 'complete when every existing task is done, last slice or not',
+    file: SESSION,
+    find: '      this.lastSliceSubmitted &&\n      receiver.tasks.length === this.slices.length &&',
+    replace: '      this.slices.length > 0 &&\n      receiver.tasks.length === this.slices.length &&',
+  },
+  {
+    name: 'complete when the last slice was submitted, whatever of it arrived',
+    file: SESSION,
+    find: "receiver.tasks.every((task) => task.state === 'transferred')\n    );",
+    replace: "receiver.tasks.slice(0, -1).every((task) => task.state === 'transferred')\n    );",
+  },
+  {
+    name: 'complete without aux',
+    file: SESSION,
+    find: 'return auxDone && this.pagesDelivered(receiver);',
+    replace: 'return (auxDone || true) && this.pagesDelivered(receiver);',
+  },
+  {
+    name: 'aux leaves before its token is known',
+    file: FILE,
+    find: 'if (firstToken === undefined) return;',
+    replace: '',
+  },
+  {
+    name: 'a late receiver gets no earlier slices',
+    file: FILE,
+    find: 'for (const slice of session.slices) this.#dispatch(session, receiver, slice);',
+    replace: 'for (const slice of session.slices.slice(-1)) this.#dispatch(session, receiver, slice);',
+  },
+  {
+    name: 'slices are not sent to receivers that asked before',
+    file: FILE,
+    find: 'for (const receiver of session.receivers.values()) this.#dispatch(session, receiver, slice);\n    this.#advance(session);\n    return',
+    replace: 'this.#advance(session);\n    return',
+  },
+  {
+    name: 'a slice does not wait for its event',
+    file: FILE,
+    find: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after });',
+    replace: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after: null });',
+  },
+  {
+    name: 'pages are not held from the first slice on',
+    file: FILE,
+    find: 'this.#o.ledger.acquire(request.id);\n    if (bounds.isLast) this.#o.ledger.complete(request.id);',
+    replace:
+      'if (bounds.isLast) {\n      this.#o.ledger.acquire(request.id);\n      this.#o.ledger.complete(request.id);\n    }',
+  },
+  {
+    name: 'a cancel frees at once',
+    file: FILE,
+    find: 'for (const task of session.tasks) if (!task.ended) this.#o.agent.cancel(task.id);\n    this.#advance(session);',
+    replace:
+      'for (const task of session.tasks) if (!task.ended) this.#o.agent.cancel(task.id);\n    if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);\n    this.#advance(session);',
+  },
+  {
+    name: 'a cancel reports drained',
+    file: FILE,
+    find: 'const { drained } = receiver;\n    const last',
+    replace: "const drained = receiver.drained || outcome === 'CANCELLED';\n    const last",
+  },
+  {
+    name: 'a failure reports drained',
+    file: FILE,
+    find: 'const { drained } = receiver;\n    const last',
+    replace: "const drained = receiver.drained || outcome === 'FAILED';\n    const last",
+  },
+  {
+    name: 'the drained report is not sent after the undrained one',
+    file: FILE,
+    find: "if (last !== undefined && (last.outcome === 'DONE' || last.drained === drained)) return;",
+    replace: 'if (last !== undefined) return;',
+  },
+  {
+    name: 'cancelled tasks are not cancelled at the agent',
+    file: FILE,
+    find: 'for (const task of session.tasks) if (!task.ended) this.#o.agent.cancel(task.id);',
+    replace: '',
+  },
+  {
+    name: 'a cancel does not keep an ended session from sending',
+    file: FILE,
+    find: 'if (session !== undefined && session.outcome === null) return session;',
+    replace: 'if (session !== undefined) return session;',
+  },
+  {
+    name: 'a cancel before the session exists is forgotten',
+    file: FILE,
+    find: 'this.#early.cancel(rid, ticket, error.message);',
+    replace: '',
+  },
+  {
+    name: 'an ended request is created again by a late slice',
+    file: FILE,
+    find: '(this.#retired.has(rid) ? undefined : this.#create(rid, request))',
+    replace: 'this.#create(rid, request)',
+  },
+  {
+    name: 'REQUEST_DATA of an ended request is kept instead of refused',
+    file: FILE,
+    find: 'if (this.#retired.has(rid) || (session !== undefined && session.outcome !== null)) {',
+    replace: 'if (session !== undefined && session.outcome !== null) {',
+  },
+  {
+    name: 'a repeated REQUEST_DATA registers a second receiver',
+    file: FILE,
+    find: 'if (session?.receivers.has(ticket) === true) {\n      this.#accepted(peer, rid, ticket);\n      return;\n    }',
+    replace: '',
+  },
+  {
+    name: 'a lost peer does not end its sessions',
+    file: FILE,
+    find: "if (!session.delivered(receiver)) this.#end(session, 'failed', error);",
+    replace: '',
+  },
+  {
+    name: 'a cancel from the peer is answered but not obeyed',
+    file: FILE,
+    find: "if (session?.receivers.has(ticket) === true) {\n      this.#end(session, 'cancelled', error);\n      return;\n    }",
+    replace: '',
+  },
+  {
+    name: 'a report of DONE may follow CANCELLED',
+    file: FILE,
+    find: "if (session.outcome === 'failed') outcome = 'FAILED';\n    else if (session.outcome === 'cancelled') outcome = 'CANCELLED';\n    else if (session.delivered(receiver)) outcome = 'DONE';",
+    replace:
+      "if (session.delivered(receiver)) outcome = 'DONE';\n    else if (session.outcome === 'failed') outcome = 'FAILED';\n    else if (session.outcome === 'cancelled') outcome = 'CANCELLED';",
+  },
+  {
+    name: 'a request settles twice',
+    file: SESSION,
+    find: 'if (this.#outcome !== null) return false;',
+    replace: '',
+  },
+  {
+    name: 'the sender never looks at its clocks',
+    file: FILE,
+    find: 'const expired = session.clocks.expired();\n      if (expired === null) continue;',
+    replace:
+      'const expired = session.clocks.expired();\n      if (expired === null || session.outcome === null) continue;',
+  },
+  {
+    name: 'a failed post is not an outcome',
+    file: FILE,
+    find: 'task.refused(cause);\n      this.#onTaskEnded(session, task);\n      return;',
+    replace: 'task.refused(cause);\n      return;',
+  },
+  {
+    name: 'the aux slot is not given back',
+    file: FILE,
+    find: 'if (receiver.localAuxSlot !== null) this.#o.aux.free(receiver.localAuxSlot);',
+    replace: 'void receiver;',
+  },
+  {
+    name: 'a stranger is told drained whatever was reported',
+    file: FILE,
+    find: 'if (this.#reports.repeat(endpoint, ticket)) return;\n    const text =',
+    replace: 'const text =',
+  },
+];

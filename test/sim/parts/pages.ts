@@ -1,0 +1,177 @@
+import type { LayerGroup, RequestId } from '../../../src/cache/kv-cache-manager.js';
+import type { LlmRequest } from '../../../src/executor/request.js';
+import { staleBlockEnd } from '../../../src/geometry/stale-block-end.js';
+import { buildPageTable, type PagePool, type PageTable, rebasePageTable, withAux } from '../../../src/mapping/index.js';
+import { AUX_SLOT_BYTES, AuxBuffer } from '../../../src/session/aux-buffer.js';
+import { contentWord, seedsOf, TOKENS_PER_BLOCK, wordOfHash } from './prompts.js';
+import type { MemoryGuard, SimAgent } from './sim-agent.js';
+import type { WatchedCache } from './watched-cache.js';
+
+/** One token of one layer and role is one 32-bit word: two bfloat16 numbers. */
+const HEAD_DIM = 2;
+
+/** The aux buffer, with an account of which slots are in use. */
+export class WatchedAux extends AuxBuffer {
+  readonly inUse = new Set<number>();
+
+  override allocate(): number {
+    const slot = super.allocate();
+    this.inUse.add(slot);
+    return slot;
+  }
+
+  override free(slot: number): void {
+    super.free(slot);
+    this.inUse.delete(slot);
+  }
+}
+
+export interface PagesOptions {
+  readonly agent: SimAgent;
+  readonly cache: WatchedCache;
+  readonly groups: readonly LayerGroup[];
+  readonly auxSlots: number;
+  readonly now: () => number;
+  readonly violation: (rule: string, text: string) => void;
+}
+
+/** Role: the pages of one server: their addresses, their content, and who may touch them. */
+export class Pages implements MemoryGuard {
+  readonly table: PageTable;
+  readonly aux: WatchedAux;
+  readonly #o: PagesOptions;
+  readonly #auxBase: number;
+
+  constructor(options: PagesOptions) {
+    this.#o = options;
+    const { agent, cache, groups, auxSlots } = options;
+    const built = buildPageTable({
+      groups,
+      kvHeads: 1,
+      headDim: HEAD_DIM,
+      dtype: 'bfloat16',
+      poolLayout: 'per-block',
+      blockLayout: 'HND',
+    });
+    const base = agent.memory.allocate(built.sizeBytes);
+    this.#auxBase = agent.memory.allocate(auxSlots * AUX_SLOT_BYTES);
+    this.table = withAux(rebasePageTable(built.table, base), {
+      base: this.#auxBase,
+      slotBytes: AUX_SLOT_BYTES,
+      slotCount: auxSlots,
+    });
+    this.aux = new WatchedAux(agent, this.#auxBase, auxSlots);
+    cache.attach(agent.memory, this.table);
+    agent.guard = this;
+  }
+
+  /** What a forward step does: the words of prompt tokens `[begin, end)`, at the slots its request had when it was enqueued. */
+  compute(
+    request: LlmRequest,
+    runs: readonly { begin: number; slots: Int32Array }[],
+    begin: number,
+    end: number,
+  ): void {
+    this.#eachWord(request, runs, begin, end, (words, index, value) => {
+      words[index] = value;
+    });
+  }
+
+  /** Words that are not what prompt tokens `[0, promptLen)` left there, windows aside. */
+  wrongWords(request: LlmRequest): number {
+    const { cache, groups } = this.#o;
+    const promptLen = request.promptTokens.length;
+    const runs = groups.map((group, index) => {
+      const begin = staleBlockEnd(promptLen, group.windowSize, TOKENS_PER_BLOCK);
+      const end = Math.ceil(promptLen / TOKENS_PER_BLOCK);
+      return cache.getBlockIdsRange(request.id, index, Math.min(begin, end), end);
+    });
+    let wrong = 0;
+    this.#eachWord(request, runs, 0, promptLen, (words, index, value) => {
+      if (words[index] !== value) wrong += 1;
+    });
+    return wrong;
+  }
+
+  checkIdle(): void {
+    const { cache, groups } = this.#o;
+    cache.checkIdle((hash, group, word) => wordOfHash(hash, groups[group]?.layers ?? [], word));
+  }
+
+  holder(address: number): RequestId | null {
+    const place = this.#locate(address);
+    if (place === null) return null;
+    if (place.aux) return this.aux.inUse.has(place.slot) ? -1 : null;
+    return this.#o.cache.account(place.pool, place.slot)?.pinnedBy[0] ?? null;
+  }
+
+  read(address: number): string | null {
+    const place = this.#locate(address);
+    if (place === null) return 'a read outside every pool';
+    if (place.aux) return this.aux.inUse.has(place.slot) ? null : `aux slot ${place.slot} is read after it was freed`;
+    const account = this.#o.cache.account(place.pool, place.slot);
+    return account !== undefined && account.pinnedBy.length > 0
+      ? null
+      : `slot ${place.slot} of group ${place.pool} is read after its hold ended`;
+  }
+
+  write(address: number, holder: RequestId | null): 'ok' | 'fenced' | { readonly wrong: string } {
+    const place = this.#locate(address);
+    if (place === null) return { wrong: 'a write outside every pool' };
+    const { pool, slot } = place;
+    if (place.aux) return this.aux.inUse.has(slot) ? 'ok' : { wrong: `aux slot ${slot} is written after it was freed` };
+    const account = this.#o.cache.account(pool, slot);
+    if (account === undefined) return { wrong: `slot ${slot} of group ${pool} does not exist` };
+    const [now] = account.pinnedBy;
+    if (now === undefined || now !== holder) {
+      if (this.#o.now() < account.unprovenUntilMs) return 'fenced';
+      return {
+        wrong: `slot ${slot} of group ${pool} was ${told(holder)} and is ${told(now ?? null)} when the bytes land`,
+      };
+    }
+    account.writes += 1;
+    const expected = this.#o.groups[pool]?.layers.length ?? 1;
+    if (account.writes > expected) return { wrong: `slot ${slot} of group ${pool} is written more than once` };
+    return 'ok';
+  }
+
+  #eachWord(
+    request: LlmRequest,
+    runs: readonly { begin: number; slots: Int32Array }[],
+    begin: number,
+    end: number,
+    visit: (words: Uint32Array, index: number, value: number) => void,
+  ): void {
+    const { agent, groups } = this.#o;
+    const seeds = seedsOf(request.promptTokens);
+    runs.forEach((run, group) => {
+      const { base, slotStride, slotBytes } = this.table.pools[group] as PagePool;
+      const layers = groups[group]?.layers ?? [];
+      for (let token = Math.max(begin, run.begin * TOKENS_PER_BLOCK); token < end; token++) {
+        const slot = run.slots[Math.floor(token / TOKENS_PER_BLOCK) - run.begin];
+        if (slot === undefined) continue;
+        const words = agent.memory.words(base + slot * slotStride, slotBytes) as Uint32Array;
+        layers.forEach((layer, position) => {
+          for (const role of [0, 1]) {
+            const index = (position * 2 + role) * TOKENS_PER_BLOCK + (token % TOKENS_PER_BLOCK);
+            visit(words, index, contentWord(seeds[token] as number, layer, role));
+          }
+        });
+      }
+    });
+  }
+
+  #locate(address: number): { readonly pool: number; readonly slot: number; readonly aux: boolean } | null {
+    const { pools } = this.table;
+    for (let pool = 0; pool < pools.length; pool++) {
+      const { base, slotStride, slotCount } = pools[pool] as PagePool;
+      const slot = Math.floor((address - base) / slotStride);
+      if (slot >= 0 && slot < slotCount) return { pool, slot, aux: pool === pools.length - 1 };
+    }
+    return null;
+  }
+}
+
+function told(holder: number | null): string {
+  return holder === null ? 'nobody’s' : `held for request ${holder}`;
+}

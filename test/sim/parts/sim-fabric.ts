@@ -1,0 +1,79 @@
+import type { Journal } from '../core/journal.js';
+import { Random } from '../core/random.js';
+import type { Scheduler, SimProcess } from '../core/scheduler.js';
+import { SimAgent, type TransferFate } from './sim-agent.js';
+
+export interface FabricFaults {
+  /** What happens to the next submission that this agent posts. */
+  fateOf(agent: SimAgent, random: Random): TransferFate;
+}
+
+/** Bytes of a dead process land this much longer (measured elsewhere: some ten milliseconds after kill -9). */
+const LANDS_AFTER_DEATH_MS = 60;
+
+/** Role: where agents find each other, and what the network between them does to their transfers. */
+export class SimFabric {
+  readonly scheduler: Scheduler;
+  readonly landsAfterDeathMs = LANDS_AFTER_DEATH_MS;
+  readonly #journal: Journal;
+  readonly #seed: number;
+  readonly #agents = new Map<string, SimAgent>();
+  readonly #fates = new Map<string, Random>();
+  #faults: FabricFaults = { fateOf: (_, random) => ordinary(random) };
+  #nextAgent = 0;
+  movedPieces = 0;
+
+  constructor(scheduler: Scheduler, journal: Journal, seed: number) {
+    this.scheduler = scheduler;
+    this.#journal = journal;
+    this.#seed = seed;
+  }
+
+  setFaults(faults: FabricFaults): void {
+    this.#faults = faults;
+  }
+
+  createAgent(name: string, process: SimProcess): SimAgent {
+    const number = this.#nextAgent++;
+    const agent = new SimAgent(name, process, this, new Random(this.#seed, 2, number));
+    this.#agents.set(name, agent);
+    this.#fates.set(name, new Random(this.#seed, 3, number));
+    return agent;
+  }
+
+  agent(name: string): SimAgent | undefined {
+    return this.#agents.get(name);
+  }
+
+  /** The process died: nobody reaches its memory any more, what it had posted goes on for a moment. */
+  kill(agent: SimAgent): void {
+    agent.diedAtMs = this.scheduler.now;
+    this.#agents.delete(agent.name);
+  }
+
+  remove(name: string): void {
+    this.#agents.delete(name);
+  }
+
+  fateOf(agent: SimAgent): TransferFate {
+    return this.#faults.fateOf(agent, this.#fates.get(agent.name) as Random);
+  }
+
+  posted(agent: SimAgent, pairs: number, fate: TransferFate): void {
+    const what = fate.kind === 'transfer' ? `${fate.durationMs.toFixed(1)} ms` : `fate: ${fate.kind}`;
+    this.#journal.note(3, pairs, fate.durationMs * 1024, () => `${agent.name} posts ${pairs} pages (${what})`);
+  }
+
+  landed(agent: SimAgent, pieces: number): void {
+    this.movedPieces += pieces;
+    this.#journal.note(4, pieces, 0, () => `${agent.name} has written ${pieces} pieces`);
+  }
+
+  violation(rule: string, text: string): void {
+    this.#journal.violation(rule, text);
+  }
+}
+
+export function ordinary(random: Random): TransferFate {
+  return { kind: 'transfer', durationMs: random.real(0.05, 2), tailMs: 0 };
+}

@@ -1,0 +1,219 @@
+import type { ReadyEvent } from '../../../src/agent/transfer-agent.js';
+import type { LlmRequest } from '../../../src/executor/request.js';
+import type { CacheTransceiver, SendReceipt, Settled } from '../../../src/session/cache-transceiver.js';
+import type { KvCacheTransceiver } from '../../../src/transceiver.js';
+import type { Journal } from '../core/journal.js';
+import type { SimProcess } from '../core/scheduler.js';
+import type { WatchedCache } from './watched-cache.js';
+
+/** What the simulator saw of one request at one transceiver. */
+interface Transfer {
+  readonly request: LlmRequest;
+  readonly startedAtMs: number;
+  readonly lostMsAtStart: number;
+  slices: number;
+  lastSliceSent: boolean;
+  settled: Settled | null;
+  settledAtMs: number;
+  lastActMs: number;
+}
+
+export interface SettleNote {
+  readonly server: string;
+  readonly settled: Settled;
+  readonly startedAtMs: number;
+}
+
+export interface Bounds {
+  readonly transferQueueTimeoutMs: number;
+  readonly noProgressTimeoutMs: number;
+  readonly kvTransferTimeoutMs: number;
+}
+
+/** Room for sweeps, turns and queues. */
+const SLACK_MS = 1000;
+
+/**
+ * Role: stands between executor and transceiver and keeps book: each transfer settles once, within its clocks, and a page is given back
+ *   only after that.
+ */
+export class WatchedTransceiver implements CacheTransceiver {
+  readonly #inner: KvCacheTransceiver;
+  readonly #name: string;
+  readonly #process: SimProcess;
+  readonly #cache: WatchedCache;
+  readonly #bounds: Bounds;
+  readonly #journal: Journal;
+  readonly #onSettled: (note: SettleNote) => void;
+  readonly #transfers = new Map<LlmRequest, Transfer>();
+  readonly #byId = new Map<number, Transfer>();
+  readonly #asked = new WeakSet<LlmRequest>();
+  #unprovenSeen = 0;
+
+  constructor(options: {
+    readonly inner: KvCacheTransceiver;
+    readonly name: string;
+    readonly process: SimProcess;
+    readonly cache: WatchedCache;
+    readonly bounds: Bounds;
+    readonly journal: Journal;
+    readonly onSettled: (note: SettleNote) => void;
+  }) {
+    this.#inner = options.inner;
+    this.#name = options.name;
+    this.#process = options.process;
+    this.#cache = options.cache;
+    this.#bounds = options.bounds;
+    this.#journal = options.journal;
+    this.#onSettled = options.onSettled;
+    options.cache.onUnpin = (request) => this.#unpinned(request);
+  }
+
+  get unsettled(): readonly LlmRequest[] {
+    return [...this.#transfers.values()].filter((transfer) => transfer.settled === null).map(({ request }) => request);
+  }
+
+  respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
+    return this.#sent(request, () => this.#inner.respondAndSendAsync(request, options));
+  }
+
+  sendEarlyPrefix(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
+    return this.#sent(request, () => this.#inner.sendEarlyPrefix(request, options));
+  }
+
+  requestAndReceiveAsync(request: LlmRequest): void {
+    this.#inner.requestAndReceiveAsync(request);
+    this.#track(request);
+    this.#say(request, 5, 'asks for its pages');
+  }
+
+  receiverReady(request: LlmRequest): boolean {
+    if (this.#asked.has(request)) return this.#inner.receiverReady(request);
+    this.#asked.add(request);
+    const before = this.#inner.stats().sendSessions;
+    const ready = this.#inner.receiverReady(request);
+    // One that was cancelled before gets no session, and no outcome but the executor's.
+    if (ready || this.#inner.stats().sendSessions > before) this.#track(request);
+    return ready;
+  }
+
+  cancelRequest(request: LlmRequest, reason: string): boolean {
+    const over = this.#inner.cancelRequest(request, reason);
+    this.#say(request, 6, `is cancelled: ${reason}${over ? '' : ' (pages still held)'}`);
+    if (over && this.#cache.isPinned(request.id))
+      this.#journal.violation('I1 cancel', `${this.#name}: cancel of ${request.id} said over, its pages are held`);
+    return over;
+  }
+
+  takeSettled(): readonly Settled[] {
+    const batch = this.#inner.takeSettled();
+    for (const settled of batch) this.#note(settled);
+    return batch;
+  }
+
+  onActivity(listener: () => void): void {
+    this.#inner.onActivity(listener);
+  }
+
+  /** Outcomes that are later than their clocks allow. */
+  checkBounds(): void {
+    for (const transfer of this.#transfers.values()) {
+      const { request, startedAtMs, lostMsAtStart, lastActMs, slices } = transfer;
+      const { transferQueueTimeoutMs, noProgressTimeoutMs, kvTransferTimeoutMs } = this.#bounds;
+      const lost = this.#process.lostMs - lostMsAtStart;
+      const allowed =
+        transferQueueTimeoutMs + kvTransferTimeoutMs + (slices + 2) * noProgressTimeoutMs + lost + SLACK_MS;
+      const until = transfer.settled === null ? this.#process.now() : transfer.settledAtMs;
+      // The executor may take its time between two slices; the transfer's clocks count from its last act.
+      if (until - Math.max(startedAtMs, lastActMs) <= allowed) continue;
+      this.#transfers.delete(request);
+      this.#journal.violation('I2 bound', `${this.#name}: request ${request.id} has no outcome ${allowed} ms after`);
+    }
+  }
+
+  /** Settled requests are forgotten once looked at. */
+  forgetSettled(): void {
+    for (const [request, transfer] of this.#transfers) if (transfer.settled !== null) this.#transfers.delete(request);
+  }
+
+  #sent(request: LlmRequest, send: () => SendReceipt | null): SendReceipt | null {
+    const asked = this.#cache.rangeBlocks;
+    const receipt = send();
+    if (receipt === null) return null;
+    const transfer = this.#track(request);
+    transfer.slices += 1;
+    transfer.lastActMs = this.#process.now();
+    transfer.lastSliceSent = receipt.isLast;
+    const { beginBlock, endBlock, isLast } = receipt;
+    const cost = this.#cache.rangeBlocks - asked;
+    if (cost > (endBlock - beginBlock) * this.#cache.layerGroups.length)
+      this.#journal.violation('I5 cost', `${this.#name}: a slice of ${endBlock - beginBlock} blocks looked at ${cost}`);
+    this.#say(request, 7, `sends blocks [${beginBlock}, ${endBlock})${isLast ? ', the last' : ''}`);
+    return receipt;
+  }
+
+  #track(request: LlmRequest): Transfer {
+    let transfer = this.#transfers.get(request);
+    if (transfer === undefined) {
+      const now = this.#process.now();
+      transfer = {
+        request,
+        startedAtMs: now,
+        lostMsAtStart: this.#process.lostMs,
+        slices: 0,
+        lastSliceSent: false,
+        settled: null,
+        settledAtMs: 0,
+        lastActMs: now,
+      };
+      this.#transfers.set(request, transfer);
+      this.#byId.set(request.id, transfer);
+    }
+    return transfer;
+  }
+
+  #note(settled: Settled): void {
+    const { request, outcome, error, side } = settled;
+    const transfer = this.#transfers.get(request);
+    if (transfer?.settled != null)
+      this.#journal.violation(
+        'I2 twice',
+        `${this.#name}: request ${request.id} settled as ${transfer.settled.outcome}, then ${outcome}`,
+      );
+    if ((error === null) !== (outcome === 'completed'))
+      this.#journal.violation(
+        'I2 error',
+        `${this.#name}: request ${request.id} ${outcome} with error ${error?.message}`,
+      );
+    if (transfer !== undefined) {
+      transfer.settled = settled;
+      transfer.settledAtMs = this.#process.now();
+      if (outcome === 'completed' && side === 'context' && !transfer.lastSliceSent)
+        this.#journal.violation('I4 early', `${this.#name}: request ${request.id} completed before its last slice`);
+    }
+    this.#say(request, 8, `${outcome}${error === null ? '' : ` (${error.code}: ${error.message})`}`);
+    const startedAtMs = (transfer?.startedAtMs ?? 0) - this.#process.offsetMs;
+    this.#onSettled({ server: this.#name, settled, startedAtMs });
+  }
+
+  /** The ledger lets go. Without proof it may only after one more transfer timeout. */
+  #unpinned(request: number): void {
+    const unproven = this.#inner.stats().counters['released_unproven'] ?? 0;
+    if (unproven === this.#unprovenSeen) return;
+    this.#unprovenSeen = unproven;
+    const transfer = this.#byId.get(request);
+    const settledAt = transfer?.settled == null ? Number.NEGATIVE_INFINITY : transfer.settledAtMs;
+    const now = this.#process.now();
+    // `takeSettled` comes a little after the outcome.
+    if (transfer?.settled != null && now - settledAt < this.#bounds.kvTransferTimeoutMs - 500)
+      this.#journal.violation(
+        'I1 retention',
+        `${this.#name}: request ${request} released without proof after ${now - settledAt} ms`,
+      );
+    this.#cache.markUnproven(request, now + 30_000);
+  }
+
+  #say(request: LlmRequest, kind: number, what: string): void {
+    this.#journal.note(kind, request.id, 0, () => `${this.#name}: request ${request.id} ${what}`);
+  }
+}

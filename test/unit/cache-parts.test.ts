@@ -1,0 +1,246 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { BlockTable } from '../../src/cache/block-table.js';
+import { GroupPages } from '../../src/cache/group-pages.js';
+import { HostTier } from '../../src/cache/host-tier.js';
+import type { PageMove } from '../../src/cache/index.js';
+import { MoveQueue } from '../../src/cache/move-queue.js';
+import { PartialIndex } from '../../src/cache/partial-index.js';
+import { SeededRandom } from '../../src/cache/seeded-random.js';
+import { InternalError } from '../../src/errors.js';
+
+describe('BlockTable', () => {
+  it('is what a sparse list of slots would be', () => {
+    const action = fc.oneof(
+      fc.record({ kind: fc.constant('push' as const), by: fc.integer({ min: 1, max: 40 }) }),
+      fc.record({ kind: fc.constant('advance' as const), by: fc.nat({ max: 30 }) }),
+    );
+    fc.assert(
+      fc.property(fc.nat({ max: 4 }), fc.array(action, { maxLength: 12 }), fc.nat(), (sinks, actions, where) => {
+        const table = new BlockTable(sinks);
+        const naive = new Map<number, number>();
+        let end = 0;
+        for (const { kind, by } of actions) {
+          if (kind === 'push') {
+            for (let count = 0; count < by; count++) {
+              table.push(1000 + end);
+              naive.set(end, 1000 + end);
+              end++;
+            }
+          } else if (end >= sinks) {
+            const begin = table.begin + by;
+            table.advanceTo(begin);
+            for (const ordinal of [...naive.keys()]) if (ordinal >= sinks && ordinal < begin) naive.delete(ordinal);
+            end = Math.max(end, begin);
+          }
+          expect(table.end).toBe(end);
+          for (let ordinal = 0; ordinal <= end; ordinal++)
+            expect(table.slotAt(ordinal)).toBe(naive.get(ordinal) ?? null);
+          const visited: [number, number][] = [];
+          table.forEachDescending((slot, ordinal) => {
+            visited.push([ordinal, slot]);
+          });
+          expect(visited).toEqual([...naive].sort(([x], [y]) => y - x));
+          const to = where % (end + 1);
+          const from = (where >> 5) % (to + 1);
+          let begin = to;
+          while (begin > from && naive.has(begin - 1)) begin--;
+          const run = table.cut(from, to);
+          expect([run.begin, ...run.slots]).toEqual([
+            begin,
+            ...Array.from({ length: to - begin }, (_, offset) => naive.get(begin + offset)),
+          ]);
+        }
+      }),
+      { numRuns: 100 },
+    );
+  });
+});
+
+describe('PartialIndex', () => {
+  const tokens = (...values: number[]) => Uint32Array.from(values);
+  const anything = () => true;
+
+  it('finds the longest among thousands that begin alike, and the best usable one beside it', () => {
+    const index = new PartialIndex();
+    for (let value = 0; value < 4000; value++) {
+      index.add(`h${value}`, 'root', tokens(1, Math.floor(value / 100), (value * 7919) % 4000, value));
+    }
+    for (const value of [0, 1234, 3999]) {
+      const query = tokens(1, Math.floor(value / 100), (value * 7919) % 4000, 9999);
+      expect(index.longest('root', query, anything)).toEqual({ hash: `h${value}`, tokenCount: 3 });
+      const other = index.longest('root', query, (hash) => hash !== `h${value}`);
+      expect(other?.tokenCount).toBe(2);
+    }
+    expect(index.longest('elsewhere', tokens(1, 2), anything)).toBeNull();
+    expect(index.longest('root', tokens(2), anything)).toBeNull();
+    expect(index.longest('root', tokens(), anything)).toBeNull();
+  });
+
+  it('forgets a block when the last group that held it has dropped it', () => {
+    const index = new PartialIndex();
+    index.add('a', '', tokens(1, 2));
+    index.add('a', '', tokens(1, 2));
+    index.add('b', '', tokens(1, 3));
+    index.remove('a');
+    expect(index.longest('', tokens(1, 2), anything)).toEqual({ hash: 'a', tokenCount: 2 });
+    index.remove('a');
+    expect(index.longest('', tokens(1, 2), anything)).toEqual({ hash: 'b', tokenCount: 1 });
+    index.remove('a');
+    index.remove('b');
+    expect(index.longest('', tokens(1, 2), anything)).toBeNull();
+  });
+});
+
+describe('HostTier', () => {
+  it('gives up the longest unused content, never what is held', () => {
+    const host = new HostTier(2);
+    expect(host.store('a')).toEqual({ slot: 0, dropped: null });
+    expect(host.store('b')).toEqual({ slot: 1, dropped: null });
+    const held = host.hold('a');
+    expect(host.store('c')).toEqual({ slot: 1, dropped: 'b' });
+    host.hold('c');
+    expect(host.store('d')).toBeNull();
+    host.unhold(held);
+    expect(host.store('d')).toEqual({ slot: 0, dropped: 'a' });
+    expect([host.find('a'), host.find('c'), host.find('d'), host.size]).toEqual([null, 1, 0, 2]);
+    expect(() => host.hold('a')).toThrow(InternalError);
+  });
+
+  it('takes a slot back whose content was wrong', () => {
+    const host = new HostTier(1);
+    host.store('a');
+    expect(host.forget(0)).toBe('a');
+    expect(host.forget(0)).toBeNull();
+    expect(host.size).toBe(0);
+    expect(host.store('b')).toEqual({ slot: 0, dropped: null });
+  });
+});
+
+describe('MoveQueue', () => {
+  const move = (slot: number): PageMove => ({ kind: 'offload', group: 0, slot, hostSlot: 0 });
+
+  it('hands over one batch a call, in order, and nothing when nothing was collected', async () => {
+    const handed: (readonly PageMove[])[] = [];
+    const mover = {
+      move: (moves: readonly PageMove[]) => {
+        handed.push(moves);
+        return null;
+      },
+    };
+    const queue = new MoveQueue(mover, () => {});
+    queue.flush();
+    expect([queue.add(move(1)), queue.add(move(2))]).toEqual([1, 1]);
+    expect(queue.isOver(1)).toBe(false);
+    queue.flush();
+    expect(queue.add(move(3))).toBe(2);
+    queue.flush();
+    expect(handed).toEqual([[move(1), move(2)], [move(3)]]);
+    expect(queue.isOver(2)).toBe(true);
+    await queue.settled();
+  });
+
+  it('a batch that is done at once still comes after one that was not known to be', async () => {
+    let settle = (): void => {};
+    const answers = [
+      {
+        event: null,
+        done: new Promise<void>((resolve) => {
+          settle = resolve;
+        }),
+      },
+      null,
+    ];
+    const queue = new MoveQueue({ move: () => answers.shift() ?? null }, () => {});
+    for (const slot of [1, 2]) {
+      queue.add(move(slot));
+      queue.flush();
+    }
+    expect([queue.isOver(1), queue.isOver(2)]).toEqual([false, false]);
+    settle();
+    await queue.settled();
+    expect([queue.isOver(1), queue.isOver(2)]).toEqual([true, true]);
+  });
+});
+
+describe('GroupPages', () => {
+  function pages(slotCount: number, hostSlotCount: number) {
+    const dropped: string[] = [];
+    const moves: PageMove[] = [];
+    const mover = {
+      move: (batch: readonly PageMove[]) => {
+        moves.push(...batch);
+        return null;
+      },
+    };
+    const queue = new MoveQueue(mover, () => {});
+    const group = {
+      kind: 'attention',
+      windowSize: null,
+      tokensPerBlock: 4,
+      layers: [0],
+      slotCount,
+      hostSlotCount,
+    } as const;
+    const made = new GroupPages(group, 0, new SeededRandom(1), queue, (hash) => dropped.push(hash));
+    const keep = (hash: string): number => {
+      const slot = made.slots.allocate();
+      made.publish(slot, hash);
+      made.slots.release(slot);
+      return slot;
+    };
+    return { made, dropped, moves, keep, queue };
+  }
+
+  it('says once when content has left device and host, and not before', () => {
+    const { made, dropped, keep } = pages(1, 2);
+    for (const hash of ['a', 'b', 'c']) keep(hash);
+    expect(dropped).toEqual([]);
+    expect(['a', 'b', 'c', 'd'].map((hash) => made.place(hash))).toEqual([
+      'offloaded',
+      'offloaded',
+      'device',
+      'absent',
+    ]);
+    keep('d');
+    expect(dropped).toEqual(['a']);
+  });
+
+  it('content that was computed again while the host had it is known, and stays when the host gives it up', () => {
+    const { made, dropped, keep } = pages(2, 1);
+    keep('a');
+    keep('b');
+    const slot = made.slots.allocate();
+    expect(made.place('a')).toBe('offloaded');
+    expect(made.publish(slot, 'a')).toBe(false);
+    keep('c');
+    expect([made.place('a'), made.place('b'), dropped]).toEqual(['device', 'offloaded', []]);
+    made.slots.release(slot);
+  });
+
+  it('without host pages every eviction drops', () => {
+    const { dropped, keep, moves, queue } = pages(1, 0);
+    for (const hash of ['a', 'b', 'c']) keep(hash);
+    queue.flush();
+    expect(dropped).toEqual(['a', 'b']);
+    expect(moves).toEqual([]);
+  });
+
+  it('drops what is withdrawn or forgotten only where it is nowhere else', () => {
+    const { made, dropped, keep } = pages(2, 2);
+    const slot = keep('a');
+    keep('b');
+    keep('c');
+    keep('d');
+    expect(made.place('a')).toBe('offloaded');
+    made.forget(made.host?.find('a') as number);
+    expect(dropped).toEqual(['a']);
+    const again = made.slots.allocate();
+    made.publish(again, 'b');
+    made.slots.release(again);
+    made.withdraw(again);
+    expect([made.place('b'), dropped]).toEqual(['offloaded', ['a']]);
+    made.withdraw(slot);
+    expect(made.slots.stats()).toMatchObject({ slotCount: 2, pinned: 0 });
+  });
+});
