@@ -103,7 +103,8 @@ class Transport {
   // bytes. `after` (null: none) is then waited for by the device, not by the caller; it stays alive until the batch is
   // final. Slots were checked against their tables, tables against nothing: regions are the transport's to check.
   virtual bool takes_slices() const { return false; }
-  virtual BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups, const CudaEvent* after) {
+  virtual BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+                                 const CudaEvent* after) {
     (void)batch, (void)peer, (void)groups, (void)after;
     return {BatchState::kFailed, false, Status(StatusCode::kInternal, "this transport takes runs, not slices")};
   }
