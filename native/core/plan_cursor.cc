@@ -11,6 +11,13 @@ PlanCursor::PlanCursor(std::vector<PlanGroup> groups) : groups_(std::move(groups
   }
 }
 
+void PlanCursor::finish() {
+  group_ = groups_.size();
+  current_ = {};
+  next_ = {};
+  bytes_left_ = 0;
+}
+
 bool PlanCursor::produce(Run* piece) {
   while (group_ < groups_.size()) {
     const PlanGroup& group = groups_[group_];

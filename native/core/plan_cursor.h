@@ -28,6 +28,11 @@ class PlanCursor {
   // left. A piece is cut only when it is larger than `max_bytes` by itself. Both limits must be positive.
   std::size_t take(std::size_t max_runs, std::size_t max_bytes, std::vector<Run>* out);
 
+  // The whole slice, whatever was taken of it; for transports that expand it themselves.
+  const std::vector<PlanGroup>& groups() const { return groups_; }
+  // Nothing is left from here on.
+  void finish();
+
   std::uint64_t bytes_left() const { return bytes_left_; }
   bool is_done() const { return bytes_left_ == 0; }
 

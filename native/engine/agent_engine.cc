@@ -11,6 +11,9 @@
 namespace kvt {
 namespace {
 
+// How often a device's event is asked for where the device cannot wait for it itself.
+constexpr auto kEventInterval = std::chrono::microseconds(10);
+
 const char* const kClosedText = "the agent was closed";
 
 // The process's signals belong to its main thread; faults stay deliverable here, and so does the profiler's.
@@ -114,6 +117,12 @@ void AgentEngine::handle_one(AllocateRegion& command) {
   command.reply(status, region);
 }
 
+void AgentEngine::handle_one(RegisterRegion& command) {
+  Status status = refusal();
+  if (status.is_ok()) status = transport_->register_region(command.region);
+  command.reply(status, command.region);
+}
+
 void AgentEngine::handle_one(GetMetadata& command) {
   std::vector<std::byte> metadata;
   Status status = refusal();
@@ -209,7 +218,9 @@ bool AgentEngine::may_end() const {
 std::optional<TimePoint> AgentEngine::next_wakeup() const {
   std::optional<TimePoint> at = close_deadline_;
   if (!loop_) return at;
-  const std::optional<TimePoint> wanted = transport_->next_wakeup(std::chrono::steady_clock::now());
+  const TimePoint now = std::chrono::steady_clock::now();
+  std::optional<TimePoint> wanted = transport_->next_wakeup(now);
+  if (loop_->polls_events() && (!wanted || now + kEventInterval < *wanted)) wanted = now + kEventInterval;
   return wanted && (!at || *wanted < *at) ? wanted : at;
 }
 

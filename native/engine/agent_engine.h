@@ -56,6 +56,7 @@ class AgentEngine : public std::enable_shared_from_this<AgentEngine> {
   void run();
   void handle(Command command);
   void handle_one(AllocateRegion& command);
+  void handle_one(RegisterRegion& command);
   void handle_one(GetMetadata& command);
   void handle_one(AddPeer& command);
   void handle_one(RemovePeer& command);

@@ -28,6 +28,11 @@ struct AllocateRegion {
   std::size_t size = 0;
   RegionReply reply;
 };
+// Memory that the caller owns. The reply names the region as it was given.
+struct RegisterRegion {
+  Region region;
+  RegionReply reply;
+};
 struct GetMetadata {
   MetadataReply reply;
 };
@@ -49,7 +54,7 @@ struct CloseAgent {
   CloseReply reply;
 };
 
-using Command = std::variant<AllocateRegion, GetMetadata, AddPeer, RemovePeer, Submission, CancelSubmission,
-                             EventsChanged, CloseAgent>;
+using Command = std::variant<AllocateRegion, RegisterRegion, GetMetadata, AddPeer, RemovePeer, Submission,
+                             CancelSubmission, EventsChanged, CloseAgent>;
 
 }  // namespace kvt

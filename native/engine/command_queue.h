@@ -5,9 +5,9 @@
 #include <optional>
 #include <vector>
 
+#include "core/unique_fd.h"
 #include "engine/command.h"
 #include "transport/transport.h"
-#include "transport/unique_fd.h"
 
 namespace kvt {
 

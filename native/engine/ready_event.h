@@ -7,6 +7,8 @@
 
 namespace kvt {
 
+class CudaEvent;
+
 enum class EventState : std::uint8_t { kPending, kReached, kFailed };
 
 // Role: what a submission waits for. The progress thread asks for its state; nobody ever blocks on it.
@@ -21,6 +23,8 @@ class ReadyEvent {
   virtual EventState state() const = 0;
   // Why it failed. Only after state() said kFailed.
   virtual const std::string& failure() const = 0;
+  // A mark in a device's queue, that a device can wait for and that nobody settles by a call; null for others.
+  virtual const CudaEvent* device_event() const { return nullptr; }
 };
 
 // An event that a thread of this process settles, once; later calls change nothing.

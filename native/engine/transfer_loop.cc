@@ -28,6 +28,7 @@ void TransferLoop::cancel(SubmissionId submission) {
 void TransferLoop::events_changed() {
   std::erase_if(waiting_, [this](const Waiting& waiting) {
     if (waiting.event->state() == EventState::kPending) return false;
+    if (waiting.event->device_event() != nullptr) --polled_events_;
     scheduler_.wake(waiting.flow);
     return true;
   });
@@ -56,6 +57,7 @@ void TransferLoop::forget_peer_if_ended(PeerId peer) {
 }
 
 bool TransferLoop::step() {
+  if (polls_events()) events_changed();
   poll_batches();
   collect_drained();
   return post_next();
@@ -111,8 +113,12 @@ bool TransferLoop::post_next() {
 
 bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
   if (transfer->after != nullptr) {
+    const bool is_devices = transfer->after->device_event() != nullptr;
     switch (transfer->after->state()) {
       case EventState::kPending:
+        // The device waits for it: the copy is queued before the forward has ended.
+        if (is_devices && transport_->takes_slices()) break;
+        if (is_devices) ++polled_events_;
         waiting_.push_back({transfer->flow, transfer->after});
         scheduler_.park();
         return false;
@@ -138,9 +144,28 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
   return true;
 }
 
-void TransferLoop::post(SubmissionId id, Transfer* transfer) {
+BatchResult TransferLoop::post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes) {
   runs_.clear();
-  const std::size_t bytes = transfer->cursor.take(limits_.max_runs, limits_.max_bytes, &runs_);
+  *bytes = transfer->cursor.take(limits_.max_runs, limits_.max_bytes, &runs_);
+  if (*bytes == 0) return {BatchState::kDone, false, {}};
+  return transport_->post(batch, transfer->peer, runs_);
+}
+
+BatchResult TransferLoop::post_whole(BatchId batch, Transfer* transfer, std::size_t* bytes) {
+  *bytes = transfer->cursor.bytes_left();
+  if (*bytes == 0) return {BatchState::kDone, false, {}};
+  const CudaEvent* after = transfer->after == nullptr ? nullptr : transfer->after->device_event();
+  BatchResult result = transport_->post_slice(batch, transfer->peer, transfer->cursor.groups(), after);
+  transfer->cursor.finish();
+  return result;
+}
+
+void TransferLoop::post(SubmissionId id, Transfer* transfer) {
+  const BatchId batch_id = last_batch_ + 1;
+  const TimePoint posted_at = std::chrono::steady_clock::now();
+  std::size_t bytes = 0;
+  BatchResult result =
+      transport_->takes_slices() ? post_whole(batch_id, transfer, &bytes) : post_runs(batch_id, transfer, &bytes);
   if (transfer->cursor.is_done()) {
     transfer->phase = Phase::kEnding;
     scheduler_.finish_head();
@@ -152,9 +177,8 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
     settle_if_ended(id, transfer);
     return;
   }
-  const BatchId batch_id = ++last_batch_;
-  if (!transfer->posted_at) transfer->posted_at = std::chrono::steady_clock::now();
-  BatchResult result = transport_->post(batch_id, transfer->peer, runs_);
+  last_batch_ = batch_id;
+  if (!transfer->posted_at) transfer->posted_at = posted_at;
   const Batch batch{id, transfer->peer, bytes};
   if (result.state == BatchState::kInFlight) {
     ++transfer->in_flight;
@@ -252,6 +276,7 @@ void TransferLoop::abandon_all(bool drained, const Status& reason) {
   quarantined_.clear();
   peers_.clear();
   waiting_.clear();
+  polled_events_ = 0;
   scheduler_ = {};
 }
 

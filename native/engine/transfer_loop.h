@@ -32,6 +32,8 @@ class TransferLoop {
   void cancel(SubmissionId submission);
   // Some event was settled: whoever waits asks again.
   void events_changed();
+  // Some submission waits for an event that settles without a call: the thread must step again soon.
+  bool polls_events() const { return polled_events_ > 0; }
 
   // Polls what is in flight and posts at most one batch. True: more could be posted at once.
   bool step();
@@ -89,6 +91,8 @@ class TransferLoop {
   // Whether the head may be posted; parks or settles it otherwise.
   bool is_postable(SubmissionId id, Transfer* transfer);
   void post(SubmissionId id, Transfer* transfer);
+  BatchResult post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes);
+  BatchResult post_whole(BatchId batch, Transfer* transfer, std::size_t* bytes);
   void end_batch(BatchId id, const Batch& batch, BatchResult result);
   // Nothing more of it is posted; it settles when its batches have ended.
   void stop(SubmissionId id, Transfer* transfer, Outcome outcome, Status error);
@@ -103,6 +107,7 @@ class TransferLoop {
   std::unordered_map<BatchId, SubmissionId> quarantined_;  // failed, may still land
   std::unordered_map<PeerId, Peer> peers_;
   std::vector<Waiting> waiting_;
+  std::size_t polled_events_ = 0;  // of waiting_, those with a device's event
   std::vector<Notice> notices_;
   BatchId last_batch_ = 0;
   // Kept between steps for their capacity.

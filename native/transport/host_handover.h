@@ -8,8 +8,8 @@
 #include <span>
 
 #include "core/status.h"
+#include "core/unique_fd.h"
 #include "transport/host_metadata.h"
-#include "transport/unique_fd.h"
 
 namespace kvt {
 

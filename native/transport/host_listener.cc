@@ -89,7 +89,7 @@ bool HostListener::advance(std::uint64_t id, Client* client) {
       const Exchange exchange = receive_hello(client->socket.get(), &hello);
       if (exchange == Exchange::kWouldBlock) return true;
       if (exchange == Exchange::kClosed) return false;
-      if (!is_same(hello.token, token_) || hello.region_count > regions_->size()) return false;
+      if (!is_same(hello.token, token_) || hello.region_count > descriptors_->size()) return false;
       client->region_count = hello.region_count;
       client->state = ClientState::kTakesGrants;
       return send_grants(id, client);
@@ -111,7 +111,7 @@ bool HostListener::send_grants(std::uint64_t id, Client* client) {
     grant.count =
         static_cast<std::uint32_t>(std::min(client->region_count - client->next_region, kDescriptorsPerGrant));
     std::array<int, kDescriptorsPerGrant> descriptors{};
-    for (std::size_t i = 0; i < grant.count; ++i) descriptors[i] = (*regions_)[client->next_region + i].fd();
+    for (std::size_t i = 0; i < grant.count; ++i) descriptors[i] = (*descriptors_)[client->next_region + i];
     switch (send_grant(client->socket.get(), grant, std::span(descriptors).first(grant.count))) {
       case Exchange::kDone:
         client->next_region += grant.count;

@@ -9,17 +9,17 @@
 
 #include "transport/host_handover.h"
 #include "transport/host_metadata.h"
-#include "transport/shared_mapping.h"
 #include "transport/transport.h"
 
 namespace kvt {
 
 // Role: hands this agent's shared memory to peers that were given its metadata: same user, right token.
 // Threading: the progress thread; no call blocks, so two agents that add each other never wait for one another.
-// Ownership: borrows `regions`, which only ever grows, and the epoll descriptor; both outlive it.
+// Ownership: borrows `descriptors`, one for each region, which only ever grow in number, and the epoll descriptor; both
+// outlive it.
 class HostListener {
  public:
-  HostListener(int epoll, const std::vector<SharedMapping>* regions) : epoll_(epoll), regions_(regions) {}
+  HostListener(int epoll, const std::vector<int>* descriptors) : epoll_(epoll), descriptors_(descriptors) {}
 
   Status open();
   const std::string& socket_name() const { return name_; }
@@ -51,7 +51,7 @@ class HostListener {
   bool send_grants(std::uint64_t id, Client* client);
 
   int epoll_;
-  const std::vector<SharedMapping>* regions_;
+  const std::vector<int>* descriptors_;
   UniqueFd socket_;
   std::string name_;
   HostToken token_{};

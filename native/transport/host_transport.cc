@@ -75,6 +75,7 @@ class HostTransport final : public Transport {
   // Members end in reverse order: sockets before the memory they hand over, epoll last.
   UniqueFd epoll_;
   std::vector<SharedMapping> mappings_;
+  std::vector<int> descriptors_;  // of mappings_
   RegionSet regions_;
   std::optional<HostListener> listener_;
   std::unordered_map<PeerId, HostPeer> peers_;
@@ -92,7 +93,7 @@ Status HostTransport::open() {
   if (!epoll_.is_open()) {
     return Status(StatusCode::kResource, std::string("epoll_create1 failed: ") + std::strerror(errno));
   }
-  listener_.emplace(epoll_.get(), &mappings_);
+  listener_.emplace(epoll_.get(), &descriptors_);
   return listener_->open();
 }
 
@@ -106,6 +107,7 @@ Status HostTransport::allocate_region(std::size_t size, Region* out) {
   if (!regions_.add({mapping.base(), size}))
     return Status(StatusCode::kInternal, "the kernel mapped regions that overlap");
   *out = Region{mapping.base(), size, MemoryKind::kHost, -1};
+  descriptors_.push_back(mapping.fd());
   mappings_.push_back(std::move(mapping));
   return Status::ok();
 }

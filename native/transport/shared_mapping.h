@@ -4,7 +4,7 @@
 #include <cstdint>
 
 #include "core/status.h"
-#include "transport/unique_fd.h"
+#include "core/unique_fd.h"
 
 namespace kvt {
 

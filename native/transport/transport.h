@@ -8,10 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "core/plan_cursor.h"
 #include "core/run.h"
 #include "core/status.h"
 
 namespace kvt {
+
+class CudaEvent;
 
 using PeerId = std::uint32_t;
 using BatchId = std::uint64_t;
@@ -64,6 +67,13 @@ class Transport {
   // Zeroed, resident, registered. `out` is set only on success.
   virtual Status allocate_region(std::size_t size, Region* out) = 0;
 
+  // Memory that the caller owns and keeps alive until the transport has closed. kCapability where the transport has no
+  // use for memory of its kind.
+  virtual Status register_region(const Region& region) {
+    (void)region;
+    return Status(StatusCode::kCapability, "this agent moves only memory that it allocated");
+  }
+
   // What a peer needs to reach every region allocated so far. Opaque to callers.
   virtual Status metadata(std::vector<std::byte>* out) = 0;
 
@@ -88,6 +98,16 @@ class Transport {
   // needed.
   virtual BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) = 0;
   virtual BatchResult poll(BatchId batch) = 0;
+
+  // A transport that expands slices where the bytes are takes them whole: one batch, whatever limits() says of runs and
+  // bytes. `after` (null: none) is then waited for by the device, not by the caller; it stays alive until the batch is
+  // final. Slots were checked against their tables, tables against nothing: regions are the transport's to check.
+  virtual bool takes_slices() const { return false; }
+  virtual BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+                                 const CudaEvent* after) {
+    (void)batch, (void)peer, (void)groups, (void)after;
+    return {BatchState::kFailed, false, Status(StatusCode::kInternal, "this transport takes runs, not slices")};
+  }
 
   // Batches that failed with may_still_land and cannot touch memory any more. Appends.
   virtual void take_drained(std::vector<BatchId>* out) = 0;

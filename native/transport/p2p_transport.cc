@@ -1,0 +1,455 @@
+#include "transport/p2p_transport.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/region_set.h"
+#include "device/cuda_event.h"
+#include "device/device_buffer_pool.h"
+#include "device/device_pool.h"
+#include "transport/host_listener.h"
+#include "transport/p2p_peer.h"
+
+namespace kvt {
+namespace {
+
+constexpr auto kConnectLimit = std::chrono::seconds(2);
+// How often batches in flight are asked for: a page of 32 KiB takes about this long.
+constexpr auto kPollInterval = std::chrono::microseconds(5);
+// A slice is one batch; this many wait on the device for each peer before its flows wait here.
+constexpr BatchLimits kLimits{.max_runs = 1024, .max_bytes = std::size_t{256} << 20, .max_in_flight = 64};
+// From this mean run on, the copy engines are as fast as the kernels and take no multiprocessor.
+constexpr std::size_t kEngineRunBytes = std::size_t{4} << 20;
+constexpr std::size_t kMaxEngineRuns = 16;
+// Pieces below this go through registers: the bulk engine pays per piece (two H200, 256-byte pieces: 8 % slower).
+constexpr std::uint64_t kSmallestBulkPiece = 512;
+
+// Role: Transport over device memory that processes of one machine map from each other.
+// Ordering: slices whose event was reached, and those without one, go in order on one stream; slices that still wait
+// for
+//   their event go in order on another, so that none of the first waits for a forward step.
+// Ownership: pools, mappings and buffers stay until nothing queued uses them; close() leaves them for ever otherwise.
+class P2pTransport final : public Transport {
+ public:
+  explicit P2pTransport(const P2pOptions& options) : options_(options) {}
+
+  Status open() override;
+  Status allocate_region(std::size_t size, Region* out) override;
+  Status register_region(const Region& region) override;
+  Status metadata(std::vector<std::byte>* out) override;
+  Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) override;
+  PeerState poll_peer(PeerId peer, Status* error) override;
+  void remove_peer(PeerId peer) override;
+  bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
+  std::vector<Region> peer_regions(PeerId peer) const override;
+  BatchLimits limits() const override { return kLimits; }
+  BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
+  bool takes_slices() const override { return true; }
+  BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+                         const CudaEvent* after) override;
+  BatchResult poll(BatchId batch) override;
+  void take_drained(std::vector<BatchId>*) override {}
+  void progress() override;
+  std::optional<TimePoint> next_wakeup(TimePoint now) const override;
+  int wait_fd() const override { return epoll_.get(); }
+  bool close() override;
+
+ private:
+  struct Batch {
+    PeerId peer = 0;
+    CudaEvent done;
+    DeviceBuffer slots;
+  };
+  // What post_slice puts together before anything is queued.
+  struct Launch {
+    std::vector<CopyPart> parts;
+    bool is_bulk = true;
+  };
+
+  static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
+  Status add_pool(std::unique_ptr<DevicePool> pool);
+  Status take_event(CudaEvent* out);
+  bool goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) const;
+  Status copy_runs(const P2pPeer& to, std::span<const Run> runs, const CudaStream& stream) const;
+  Status prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out);
+  Status launch(const Launch& launch, const CudaStream& stream) const;
+  BatchResult finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, const CudaStream& stream, Status queued);
+
+  P2pOptions options_;
+  std::shared_ptr<const CudaContext> context_;
+  // Members end in reverse order: sockets before the memory they hand over, epoll last of all but the context.
+  UniqueFd epoll_;
+  std::vector<std::unique_ptr<DevicePool>> pools_;
+  std::vector<int> descriptors_;  // of those pools that are shared by one
+  RegionSet regions_;
+  std::optional<HostListener> listener_;
+  std::unique_ptr<PageKernels> kernels_;
+  std::optional<DeviceBufferPool> buffers_;
+  CudaStream ready_stream_;
+  CudaStream waiting_stream_;
+  CudaStream idle_stream_;  // for uploads that are waited for
+  std::vector<CudaEvent> spare_events_;
+  std::unordered_map<PeerId, P2pPeer> peers_;
+  std::unordered_map<BatchId, Batch> batches_;
+  // Batches that a lost device left behind. Nothing says that they ended, so what they use is never freed.
+  std::vector<Batch> lost_;
+  std::vector<std::unique_ptr<P2pPeer>> given_up_;
+};
+
+Status P2pTransport::open() {
+  Status status = CudaContext::retain(options_.device, &context_);
+  if (!status.is_ok()) return status;
+  status = PageKernels::load(context_, &kernels_);
+  if (!status.is_ok()) return status;
+  for (CudaStream* stream : {&ready_stream_, &waiting_stream_, &idle_stream_}) {
+    status = CudaStream::create(context_, StreamPriority::kLow, stream);
+    if (!status.is_ok()) return status;
+  }
+  buffers_.emplace(context_);
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.is_open()) {
+    return Status(StatusCode::kResource, std::string("epoll_create1 failed: ") + std::strerror(errno));
+  }
+  listener_.emplace(epoll_.get(), &descriptors_);
+  return listener_->open();
+}
+
+Status P2pTransport::add_pool(std::unique_ptr<DevicePool> pool) {
+  if (pools_.size() == kMaxP2pRegions) {
+    return Status(StatusCode::kResource, "a p2p agent has at most " + std::to_string(kMaxP2pRegions) + " regions");
+  }
+  if (!regions_.add({pool->base(), pool->size()})) {
+    return Status(StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already");
+  }
+  if (pool->handle().sharing == PoolSharing::kDescriptor) descriptors_.push_back(pool->handle().descriptor);
+  pools_.push_back(std::move(pool));
+  return Status::ok();
+}
+
+Status P2pTransport::allocate_region(std::size_t size, Region* out) {
+  std::unique_ptr<DevicePool> pool;
+  Status status = DevicePool::allocate(context_, size, &pool);
+  if (!status.is_ok()) return status;
+  const Region region{pool->base(), size, MemoryKind::kDevice, options_.device};
+  status = add_pool(std::move(pool));
+  if (status.is_ok()) *out = region;
+  return status;
+}
+
+Status P2pTransport::register_region(const Region& region) {
+  if (region.kind != MemoryKind::kDevice || region.device != options_.device) {
+    return Status(StatusCode::kInvalidArgument,
+                  "a p2p agent takes memory of its own GPU " + std::to_string(options_.device) + " only");
+  }
+  std::unique_ptr<DevicePool> pool;
+  Status status = DevicePool::adopt(context_, region.base, region.size, &pool);
+  if (!status.is_ok()) return status;
+  // Writing from it works all the same, but a receiver's pool that nobody can map would fail each of its peers later.
+  if (pool->handle().sharing == PoolSharing::kNone) return Status(StatusCode::kCapability, pool->notice());
+  return add_pool(std::move(pool));
+}
+
+Status P2pTransport::metadata(std::vector<std::byte>* out) {
+  P2pMetadata metadata;
+  Status status = read_boot_id(&metadata.boot_id);
+  if (!status.is_ok()) return status;
+  metadata.token = listener_->token();
+  metadata.socket_name = listener_->socket_name();
+  for (const auto& pool : pools_) metadata.regions.push_back({pool->base(), pool->handle()});
+  *out = encode_p2p_metadata(metadata);
+  return Status::ok();
+}
+
+Status P2pTransport::begin_add_peer(PeerId peer, std::span<const std::byte> metadata) {
+  P2pMetadata decoded;
+  Status status = decode_p2p_metadata(metadata, &decoded);
+  if (!status.is_ok()) return status;
+  std::array<std::byte, 16> boot_id{};
+  status = read_boot_id(&boot_id);
+  if (!status.is_ok()) return status;
+  if (boot_id != decoded.boot_id) {
+    return Status(StatusCode::kCapability,
+                  "the peer runs on another machine, and the p2p agent works on one; use the nixl agent on both sides");
+  }
+  for (const P2pRegion& region : decoded.regions) {
+    status = check_peer_access(*context_, region.handle.device);
+    if (!status.is_ok()) return status;
+  }
+  const TimePoint deadline = std::chrono::steady_clock::now() + kConnectLimit;
+  const auto [entry, is_new] =
+      peers_.try_emplace(peer, decoded, epoll_.get(), HostListener::kFirstForeignEvent | peer, deadline);
+  if (!is_new) return Status(StatusCode::kInternal, "peer id " + std::to_string(peer) + " is in use");
+  return Status::ok();
+}
+
+PeerState P2pTransport::poll_peer(PeerId peer, Status* error) {
+  const auto entry = peers_.find(peer);
+  if (entry == peers_.end()) {
+    *error = Status(StatusCode::kState, "unknown peer " + std::to_string(peer));
+    return PeerState::kFailed;
+  }
+  entry->second.advance(context_, std::chrono::steady_clock::now());
+  if (entry->second.state() == PeerState::kFailed) *error = entry->second.error();
+  return entry->second.state();
+}
+
+void P2pTransport::remove_peer(PeerId peer) {
+  const auto entry = peers_.find(peer);
+  if (entry == peers_.end()) return;
+  if (!lost_.empty()) {
+    given_up_.push_back(std::make_unique<P2pPeer>(std::move(entry->second)));
+    peers_.erase(entry);
+    return;
+  }
+  entry->second.give_back_tables(&*buffers_);
+  peers_.erase(entry);
+}
+
+bool P2pTransport::peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const {
+  const auto entry = peers_.find(peer);
+  return entry != peers_.end() && entry->second.regions().contains(address, size);
+}
+
+std::vector<Region> P2pTransport::peer_regions(PeerId peer) const {
+  std::vector<Region> out;
+  const auto entry = peers_.find(peer);
+  if (entry == peers_.end()) return out;
+  for (const MemoryRange& range : entry->second.regions().ranges()) {
+    out.push_back({range.base, range.size, MemoryKind::kDevice, -1});
+  }
+  return out;
+}
+
+Status P2pTransport::take_event(CudaEvent* out) {
+  if (spare_events_.empty()) return CudaEvent::create(context_, EventTiming::kOff, out);
+  *out = std::move(spare_events_.back());
+  spare_events_.pop_back();
+  return Status::ok();
+}
+
+bool P2pTransport::goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) const {
+  std::uint64_t bytes = 0;
+  for (const PlanGroup& group : groups) {
+    bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
+  }
+  // Without this the runs of every scattered slice would be counted only to find that there are too many.
+  if (bytes < kEngineRunBytes) return false;
+  PlanCursor cursor(std::vector<PlanGroup>(groups.begin(), groups.end()));
+  (void)cursor.take(kMaxEngineRuns, static_cast<std::size_t>(bytes), runs);
+  return cursor.is_done() && bytes / runs->size() >= kEngineRunBytes;
+}
+
+Status P2pTransport::copy_runs(const P2pPeer& to, std::span<const Run> runs, const CudaStream& stream) const {
+  const CudaApi& api = context_->api();
+  // Everything is checked before anything is queued, so that a refused batch has moved nothing.
+  std::vector<std::uintptr_t> destinations;
+  for (const Run& run : runs) {
+    destinations.push_back(to.translate(run.destination, run.bytes));
+    if (destinations.back() == 0 || !regions_.contains(run.source, run.bytes)) {
+      return Status(StatusCode::kInvalidArgument, "a run leaves the memory that its side registered");
+    }
+  }
+  for (std::size_t i = 0; i < runs.size(); ++i) {
+    Status status = api.check(api.cuMemcpyDtoDAsync(destinations[i], runs[i].source, runs[i].bytes, stream.handle()),
+                              "cuMemcpyDtoDAsync");
+    if (!status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
+Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out) {
+  std::size_t slot_bytes = 0;
+  for (const PlanGroup& group : groups) slot_bytes += group.slot_pairs.size() * sizeof(std::int32_t);
+  Status status = buffers_->take(slot_bytes, slots);
+  if (!status.is_ok()) return status;
+  std::size_t at = 0;
+  for (const PlanGroup& group : groups) {
+    const P2pPeer::Table* table = nullptr;
+    status = to->find_table(group.table, regions_, idle_stream_, &*buffers_, &table);
+    if (!status.is_ok()) return status;
+    const std::size_t bytes = group.slot_pairs.size() * sizeof(std::int32_t);
+    if (bytes == 0) continue;
+    std::memcpy(slots->host().data() + at, group.slot_pairs.data(), bytes);
+    out->parts.push_back({.table = &table->copy,
+                          .fragments_at = table->buffer.device(),
+                          .source_slots_at = slots->device() + at,
+                          .destination_slots_at = slots->device() + at + sizeof(std::int32_t),
+                          .pair_count = static_cast<std::uint32_t>(group.slot_pairs.size() / 2)});
+    out->is_bulk = out->is_bulk && table->copy.is_bulk_aligned && table->copy.mean_piece_bytes >= kSmallestBulkPiece;
+    at += bytes;
+  }
+  return Status::ok();
+}
+
+Status P2pTransport::launch(const Launch& launch, const CudaStream& stream) const {
+  const bool is_bulk = launch.is_bulk && kernels_->has_bulk();
+  for (std::size_t from = 0; from < launch.parts.size(); from += kMaxCopyGroups) {
+    const std::size_t count = std::min<std::size_t>(kMaxCopyGroups, launch.parts.size() - from);
+    CopyArguments arguments;
+    Status status = make_copy_arguments(std::span(launch.parts).subspan(from, count), &arguments);
+    if (!status.is_ok()) return status;
+    status = kernels_->copy(CopyKind::kPaged, is_bulk ? CopyMethod::kBulk : CopyMethod::kRegisters, arguments,
+                            options_.max_blocks, stream);
+    if (!status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
+BatchResult P2pTransport::finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, const CudaStream& stream,
+                                      Status queued) {
+  CudaEvent done;
+  if (queued.is_ok()) queued = take_event(&done);
+  if (queued.is_ok()) queued = done.record(stream);
+  if (queued.is_ok()) {
+    batches_.emplace(batch, Batch{peer, std::move(done), std::move(slots)});
+    return {BatchState::kInFlight, false, {}};
+  }
+  // Part of it may be queued already, and reads the slots. A device that refuses a launch is lost.
+  lost_.push_back(Batch{peer, {}, std::move(slots)});
+  return {BatchState::kFailed, true, std::move(queued)};
+}
+
+BatchResult P2pTransport::post(BatchId batch, PeerId peer, std::span<const Run> runs) {
+  const auto entry = peers_.find(peer);
+  if (entry == peers_.end() || entry->second.state() != PeerState::kReady) {
+    return failed(Status(StatusCode::kState, "peer " + std::to_string(peer) + " is not ready"));
+  }
+  const CurrentContext current(*context_);
+  if (!current.status().is_ok()) return failed(current.status());
+  Status status = copy_runs(entry->second, runs, ready_stream_);
+  if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
+  return finish_post(batch, peer, {}, ready_stream_, std::move(status));
+}
+
+BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+                                     const CudaEvent* after) {
+  const auto entry = peers_.find(peer);
+  if (entry == peers_.end() || entry->second.state() == PeerState::kConnecting) {
+    return failed(Status(StatusCode::kState, "peer " + std::to_string(peer) + " is not ready"));
+  }
+  P2pPeer& to = entry->second;
+  if (!to.check_alive()) return failed(to.error());
+  // Once for all the calls below: each makes it current again, which then costs next to nothing.
+  const CurrentContext current(*context_);
+  if (!current.status().is_ok()) return failed(current.status());
+
+  const CudaStream& stream = after == nullptr ? ready_stream_ : waiting_stream_;
+  std::vector<Run> runs;
+  if (goes_by_engine(groups, &runs)) {
+    Status status = after == nullptr ? Status::ok() : after->wait_on(stream);
+    if (status.is_ok()) status = copy_runs(to, runs, stream);
+    if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
+    return finish_post(batch, peer, {}, stream, std::move(status));
+  }
+  DeviceBuffer slots;
+  Launch prepared;
+  Status status = prepare(&to, groups, &slots, &prepared);
+  if (!status.is_ok()) {
+    if (slots.size() > 0) buffers_->give_back(std::move(slots));
+    return failed(std::move(status));
+  }
+  // The slots travel before the event is waited for, so that they cost nothing once it is reached.
+  status = slots.upload(slots.size(), stream);
+  if (status.is_ok() && after != nullptr) status = after->wait_on(stream);
+  if (status.is_ok()) status = launch(prepared, stream);
+  return finish_post(batch, peer, std::move(slots), stream, std::move(status));
+}
+
+BatchResult P2pTransport::poll(BatchId batch) {
+  const auto entry = batches_.find(batch);
+  if (entry == batches_.end()) return failed(Status(StatusCode::kInternal, "unknown batch " + std::to_string(batch)));
+  Status error;
+  switch (entry->second.done.query(&error)) {
+    case EventProgress::kPending:
+      return {BatchState::kInFlight, false, {}};
+    case EventProgress::kFailed:
+      // A lost device: whether its last writes landed nobody can say.
+      lost_.push_back(std::move(entry->second));
+      batches_.erase(entry);
+      return {BatchState::kFailed, true, std::move(error)};
+    case EventProgress::kReached:
+      break;
+  }
+  const PeerId id = entry->second.peer;
+  if (entry->second.slots.size() > 0) buffers_->give_back(std::move(entry->second.slots));
+  spare_events_.push_back(std::move(entry->second.done));
+  batches_.erase(entry);
+  const auto peer = peers_.find(id);
+  if (peer == peers_.end()) return failed(Status(StatusCode::kPeerLost, "the peer was removed"));
+  // Asked after the copy: bytes that were written while the peer died arrived nowhere.
+  if (!peer->second.check_alive()) return failed(peer->second.error());
+  return {BatchState::kDone, false, {}};
+}
+
+void P2pTransport::progress() {
+  std::array<epoll_event, 32> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  const TimePoint now = std::chrono::steady_clock::now();
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t event = events[static_cast<std::size_t>(i)].data.u64;
+    if (event < HostListener::kFirstForeignEvent) {
+      listener_->on_event(event);
+      continue;
+    }
+    const auto peer = peers_.find(static_cast<PeerId>(event & ~HostListener::kFirstForeignEvent));
+    if (peer != peers_.end()) peer->second.advance(context_, now);
+  }
+  listener_->drop_expired(now);
+}
+
+std::optional<TimePoint> P2pTransport::next_wakeup(TimePoint now) const {
+  std::optional<TimePoint> earliest = listener_->next_deadline();
+  const auto consider = [&earliest](std::optional<TimePoint> at) {
+    if (at && (!earliest || *at < *earliest)) earliest = at;
+  };
+  for (const auto& [id, peer] : peers_) consider(peer.next_wakeup(now));
+  if (!batches_.empty()) consider(now + kPollInterval);
+  return earliest;
+}
+
+bool P2pTransport::close() {
+  // Sockets first: peers learn that the agent is gone before its memory is.
+  listener_.reset();
+  if (!batches_.empty() || !lost_.empty()) {
+    // Something queued may still read our pools and write through the mappings: all of it is given up as it is.
+    struct GivenUp {
+      std::vector<std::unique_ptr<DevicePool>> pools;
+      std::unordered_map<PeerId, P2pPeer> peers;
+      std::vector<std::unique_ptr<P2pPeer>> more_peers;
+      std::unordered_map<BatchId, Batch> batches;
+      std::vector<Batch> lost;
+    };
+    // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): nobody owns it any more, on purpose
+    new GivenUp{std::move(pools_), std::move(peers_), std::move(given_up_), std::move(batches_), std::move(lost_)};
+    pools_.clear();
+    peers_.clear();
+    batches_.clear();
+    lost_.clear();
+    return false;
+  }
+  for (auto& [id, peer] : peers_) peer.give_back_tables(&*buffers_);
+  peers_.clear();
+  pools_.clear();
+  return true;
+}
+
+}  // namespace
+
+std::unique_ptr<Transport> make_p2p_transport(const P2pOptions& options, Status* error) {
+  *error = Status::ok();
+  if (options.device < 0 || options.max_blocks == 0) {
+    *error = Status(StatusCode::kInvalidArgument, "a p2p agent needs a GPU's number and at least one block");
+    return nullptr;
+  }
+  return std::make_unique<P2pTransport>(options);
+}
+
+}  // namespace kvt

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Tests and measures on a GPU host, from an unpacked archive of scripts/gpu-pack.mjs or from a built checkout. Needs no
+# network. Everything runs even when something fails; the exit status says whether anything did.
+#
+#   gpu-test.sh RESULTS_FOLDER [tests|bench|sanitize]...      default: tests bench
+#
+# Results: host.json (what ran where), native-tests.json, node-tests.txt, single.json, pair*.json, kill.json.
+set -uo pipefail
+[ $# -ge 1 ] || { echo "usage: gpu-test.sh RESULTS_FOLDER [tests|bench|sanitize]..." >&2; exit 2; }
+mkdir -p "$1"
+results="$(cd "$1" && pwd)"
+shift
+parts=" ${*:-tests bench} "
+cd "$(dirname "$0")/.."
+
+native=bin
+[ -d "$native" ] || native=build-native/plain/native/test
+node=bin/node
+[ -x "$node" ] || node=node
+# UCX's CUDA modules want libcudart by its plain name.
+[ -d lib ] && export LD_LIBRARY_PATH="$PWD/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+export KV_TRANSCEIVER_REQUIRE="${KV_TRANSCEIVER_REQUIRE:-cuda}"
+
+failed=()
+step() {
+  local name="$1"
+  shift
+  printf '\n== %s\n' "$name"
+  timeout 300 "$@" || { failed+=("$name"); echo "== $name FAILED ($?)"; }
+}
+
+gpus="$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)"
+"$node" -e '
+  const { readFileSync, writeFileSync, existsSync } = require("fs");
+  const { execFileSync } = require("child_process");
+  const query = (what) =>
+    execFileSync("nvidia-smi", [`--query-gpu=${what}`, "--format=csv,noheader"], { encoding: "utf8" }).trim().split("\n");
+  const packed = existsSync("packed.json") ? JSON.parse(readFileSync("packed.json", "utf8")) : null;
+  const host = { at: new Date().toISOString(), packed, gpus: query("name"), driver: query("driver_version")[0],
+    kernel: require("os").release(), cpus: require("os").cpus().length };
+  writeFileSync(process.argv[1], `${JSON.stringify(host, null, 2)}\n`);
+  console.log(host);
+' "$results/host.json"
+
+if [[ "$parts" == *" tests "* ]]; then
+  step 'native tests' "$native/kvt_device_tests" --gtest_brief=1 --gtest_output="json:$results/native-tests.json"
+  step 'node tests' bash -c "set -o pipefail; '$node' --test test/gpu/ 2>&1 | tee '$results/node-tests.txt'"
+fi
+if [[ "$parts" == *" bench "* ]]; then
+  step 'one GPU' "$native/kvt_device_bench" single "$results/single.json"
+  if [ "$gpus" -ge 2 ]; then
+    step 'two GPUs' "$native/kvt_device_bench" pair 0 1 "$results/pair.json"
+    step 'two GPUs, registered memory' "$native/kvt_device_bench" pair-registered 0 1 "$results/pair-registered.json"
+    step 'writer killed, two GPUs' "$native/kvt_device_bench" kill 0 1 12 "$results/kill.json"
+  else
+    step 'two processes, one GPU' "$native/kvt_device_bench" pair 0 0 "$results/pair.json"
+    step 'writer killed, one GPU' "$native/kvt_device_bench" kill 0 0 12 "$results/kill.json"
+  fi
+fi
+if [[ "$parts" == *" sanitize "* ]]; then
+  for tool in memcheck racecheck; do
+    # --error-exitcode makes a finding a failure.
+    step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$native/kvt_device_tests" --gtest_brief=1 \
+      --gtest_filter='Kernels.*-Kernels.ManyPages*'
+  done
+fi
+
+printf '\n== done: %s\n' "${failed[*]:-everything passed}"
+[ ${#failed[@]} -eq 0 ]
