@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 'use strict';
 
-// npm's install step. Does nothing where a prebuilt addon or an up-to-date build loads; builds one otherwise.
+// npm's install step. Does nothing where a prebuilt addon or an up-to-date build loads and has the expected interface; builds one otherwise.
 // Not node-gyp: that would download Node's headers, which a Node-API addon does not need.
 
 const { spawnSync } = require('node:child_process');
@@ -22,9 +22,15 @@ function newestSource() {
   return newest;
 }
 
-/** In a process of its own: a broken binary must not take the installation down with it. */
-function loads(file) {
-  return spawnSync(process.execPath, ['-e', 'require(process.argv[1])', file], { stdio: 'ignore' }).status === 0;
+/**
+ * Whether it loads and speaks the interface that the package's JavaScript expects.
+ * In a process of its own: a broken binary must not take the installation down with it.
+ */
+function fits(file) {
+  const { interface_version } = JSON.parse(fs.readFileSync(path.join(root, 'package.json'), 'utf8')).binary;
+  const probe = 'process.exit(require(process.argv[1]).abiVersion === Number(process.argv[2]) ? 0 : 1)';
+  const args = ['-e', probe, file, String(interface_version)];
+  return spawnSync(process.execPath, args, { stdio: 'ignore' }).status === 0;
 }
 
 function findUsable() {
@@ -36,7 +42,7 @@ function findUsable() {
   }
   const isOwnBuild = file.startsWith(path.join(root, 'build') + path.sep);
   if (isOwnBuild && fs.statSync(file).mtimeMs < newestSource()) return null;
-  return loads(file) ? file : null;
+  return fits(file) ? file : null;
 }
 
 if (findUsable() === null) {

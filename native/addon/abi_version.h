@@ -2,8 +2,8 @@
 
 namespace kvt {
 
-// What src/agent/native.ts expects of this addon. Raised with every change of a method, argument or record that crosses
-// the border; the loader refuses an addon that was built from other sources.
-inline constexpr int kAddonAbiVersion = 2;
+// `binary.interface_version` of package.json, as it was at the build. Raised there with every change of a method, argument
+// or record that crosses the border: the loader refuses, and the installation replaces, an addon with another number.
+inline constexpr int kAddonAbiVersion = KVT_INTERFACE_VERSION;
 
 }  // namespace kvt

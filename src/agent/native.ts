@@ -1,10 +1,7 @@
-import { existsSync } from 'node:fs';
+import { existsSync, readFileSync } from 'node:fs';
 import { createRequire } from 'node:module';
 import { fileURLToPath } from 'node:url';
 import { CapabilityError } from '../errors.js';
-
-/** Must equal `kAddonAbiVersion` of native/addon/abi_version.h. */
-const ABI_VERSION = 2;
 
 const PACKAGE_ROOT = packageRoot();
 const REMEDY = 'run `npm run build` in the package folder (it needs cmake and a C++20 compiler)';
@@ -133,12 +130,21 @@ function load(): NativeModule {
     const what = cause instanceof Error ? (cause.message.split('\n')[0] ?? '') : String(cause);
     throw new CapabilityError(`the native addon cannot be loaded (looked in ${file}): ${what}; ${REMEDY}`, { cause });
   }
-  if (found.abiVersion !== ABI_VERSION) {
+  const expected = interfaceVersion();
+  if (found.abiVersion !== expected) {
     throw new CapabilityError(
-      `the native addon ${file} was built from other sources (interface ${found.abiVersion}, expected ${ABI_VERSION}); ${REMEDY}`,
+      `the native addon ${file} was built from other sources (interface ${found.abiVersion}, expected ${expected}); ${REMEDY}`,
     );
   }
   return found;
+}
+
+/** The number that the build gave the addon, from the one place where it is written. */
+function interfaceVersion(): number {
+  const { binary } = JSON.parse(readFileSync(`${PACKAGE_ROOT}package.json`, 'utf8')) as {
+    readonly binary: { readonly interface_version: number };
+  };
+  return binary.interface_version;
 }
 
 /** Where `npm run nixl` puts NIXL, or empty when it is not there. */

@@ -1,4 +1,5 @@
-import { capabilities } from '../agent/native.js';
+import { type Capabilities, capabilities, nixlPackageTree } from '../agent/native.js';
+import { CapabilityError } from '../errors.js';
 import { PACKAGE_VERSION } from '../package-version.js';
 import { flag, readOptions } from './options.js';
 
@@ -6,17 +7,28 @@ export const DOCTOR_OPTIONS = {
   json: flag('print everything as JSON'),
 } as const;
 
-/** `kv-transceiver doctor`: what is here, and for each thing that is not, why. @returns the exit code */
+const PLATFORM = `${process.platform}-${process.arch}`;
+const HEADLINE = `kv-transceiver ${PACKAGE_VERSION}, Node ${process.version}, ${PLATFORM}`;
+const THIS_BUILD = { version: PACKAGE_VERSION, node: process.version, platform: PLATFORM } as const;
+
+/** `kv-transceiver doctor`: what is here, and for each thing that is not, why. @returns the exit code, 1 without the addon */
 export async function doctorCommand(args: readonly string[]): Promise<number> {
   const { json } = readOptions(DOCTOR_OPTIONS, args);
-  const found = await capabilities();
+  let found: Capabilities;
+  try {
+    found = await capabilities();
+  } catch (error) {
+    if (!(error instanceof CapabilityError)) throw error;
+    sayWithoutAddon(error.message, json);
+    return 1;
+  }
   if (json) {
-    process.stdout.write(`${JSON.stringify({ version: PACKAGE_VERSION, node: process.version, ...found }, null, 2)}\n`);
+    process.stdout.write(`${JSON.stringify({ ...THIS_BUILD, ...found }, null, 2)}\n`);
     return 0;
   }
   const { addon, host, nixl, cuda } = found;
   const lines = [
-    `kv-transceiver ${PACKAGE_VERSION}, Node ${process.version}`,
+    HEADLINE,
     line('addon', true, `version ${addon.version}, Node-API ${addon.napiVersion}`),
     line('host agent', host.available, host.reason ?? 'shared memory between processes of this machine'),
     line(
@@ -33,6 +45,30 @@ export async function doctorCommand(args: readonly string[]): Promise<number> {
   ];
   process.stdout.write(`${lines.join('\n')}\n`);
   return 0;
+}
+
+/** Agents and devices are looked at by the addon; what can be said without it is where NIXL would be looked for. */
+function sayWithoutAddon(reason: string, json: boolean): void {
+  const library = process.env['KV_TRANSCEIVER_NIXL_LIB'] ?? null;
+  const packageTree = nixlPackageTree() || null;
+  if (json) {
+    const report = { ...THIS_BUILD, addon: null, reason, nixlSearch: { library, packageTree } };
+    process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
+    return;
+  }
+  const places = [
+    library === null ? 'KV_TRANSCEIVER_NIXL_LIB is not set' : `KV_TRANSCEIVER_NIXL_LIB is ${library}`,
+    packageTree === null ? '`npm run nixl` has not been run' : `\`npm run nixl\` installed ${packageTree}`,
+  ];
+  const unknown = 'not known without the addon';
+  const lines = [
+    HEADLINE,
+    line('addon', false, reason),
+    line('host agent', false, unknown),
+    line('nixl agent', false, `${unknown}; ${places.join(', ')}`),
+    line('CUDA', false, unknown),
+  ];
+  process.stdout.write(`${lines.join('\n')}\n`);
 }
 
 function line(name: string, isThere: boolean, text: string): string {

@@ -1,6 +1,8 @@
 #!/usr/bin/env node
+import { PACKAGE_VERSION } from '../package-version.js';
 import { nearestName } from './nearest-name.js';
 import { describeOptions, type OptionTable } from './options.js';
+import { endWithoutReaders } from './output-gone.js';
 import { UsageError } from './usage-error.js';
 
 interface Command {
@@ -69,7 +71,7 @@ function overview(): string {
     '',
     ...rows,
     '',
-    'kv-transceiver COMMAND --help lists its options',
+    'kv-transceiver COMMAND --help lists its options, kv-transceiver --version prints the version',
   ].join('\n');
 }
 
@@ -90,6 +92,10 @@ function findCommand(args: readonly string[]): Command {
 async function main(args: readonly string[]): Promise<number> {
   if (args.length === 0 || args[0] === '--help' || args[0] === '-h' || args[0] === 'help') {
     process.stdout.write(`${overview()}\n`);
+    return 0;
+  }
+  if (args[0] === '--version' || args[0] === '-V' || args[0] === 'version') {
+    process.stdout.write(`${PACKAGE_VERSION}\n`);
     return 0;
   }
   const command = findCommand(args);
@@ -114,6 +120,7 @@ function complain(error: unknown): void {
   process.stderr.write(`kv-transceiver: ${text.replaceAll(/\s*\n\s*/g, ' ')}${code}\n`);
 }
 
+endWithoutReaders();
 try {
   process.exitCode = await main(process.argv.slice(2));
 } catch (error) {

@@ -47,6 +47,17 @@ export const positiveNumber: ValueReader<number> = (option, text) => {
   return value;
 };
 
+/** A finite number from `minimum` to `maximum`, fractions allowed. */
+export function numberBetween(minimum: number, maximum: number): ValueReader<number> {
+  return (option, text) => {
+    const value = /^\d*\.?\d+(?:e[+-]?\d+)?$/i.test(text.trim()) ? Number(text) : Number.NaN;
+    if (!(value >= minimum && value <= maximum)) {
+      throw new UsageError(`${option}: '${text}' is not a number from ${minimum} to ${maximum}`);
+    }
+    return value;
+  };
+}
+
 /** A share of the prompt: 0 <= value < 1. */
 export const share: ValueReader<number> = (option, text) => {
   const value = /^\d*\.?\d+$/.test(text.trim()) ? Number(text) : Number.NaN;

@@ -12,9 +12,9 @@ export async function isAgentAvailable(kind: AgentKind): Promise<boolean> {
 export async function requireAgent(option: string, kind: AgentKind): Promise<void> {
   const found = (await capabilities())[kind];
   if (found.available) return;
-  const remedy =
-    kind === 'nixl' ? "run 'npm run nixl', set KV_TRANSCEIVER_NIXL_LIB, or use the host agent" : "run 'npm run build'";
-  throw new UsageError(`${option}: the ${kind} agent is not there: ${found.reason ?? 'unknown reason'}; ${remedy}`);
+  // The reason ends with how to get what is missing.
+  const remedy = kind === 'nixl' ? ', or use the host agent' : '';
+  throw new UsageError(`${option}: the ${kind} agent is not there: ${found.reason ?? 'unknown reason'}${remedy}`);
 }
 
 export async function nixlFacts(): Promise<MachineInfo['nixl']> {

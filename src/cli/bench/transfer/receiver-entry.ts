@@ -52,4 +52,6 @@ process.on('message', (command) => {
 });
 // The sender decides when this process ends: it closes the channel.
 process.on('SIGINT', () => {});
+// Nobody reads what would be said; the sender notices the same and ends.
+process.stderr.on('error', () => {});
 process.on('disconnect', () => void end());

@@ -139,6 +139,11 @@ export class BenchServer {
     });
   }
 
+  /** Requests whose pages a transfer may still touch. */
+  get heldRequests(): number {
+    return this.#transceiver.stats().held;
+  }
+
   /** @returns whether nothing can touch the pools any more */
   async close(deadlineMs: number): Promise<boolean> {
     this.#log.silence();

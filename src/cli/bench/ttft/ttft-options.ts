@@ -6,6 +6,9 @@ import { PRESET_NAMES, presetNamed } from '../presets/index.js';
 
 export const TTFT_VARIANTS: readonly TtftVariant[] = ['monolithic', 'pipelined', 'pipelined-early-prefix', 'ideal'];
 
+/** The range that native/core/link_pacer.h takes. */
+const LINK_GBPS = read.numberBetween(0.001, 1e6);
+
 export const TTFT_OPTIONS = {
   model: value(
     'NAME',
@@ -69,7 +72,7 @@ export const TTFT_OPTIONS = {
 export type TtftOptions = OptionValues<typeof TTFT_OPTIONS>;
 
 function linkSpeed(option: string, text: string): number | null {
-  return text === 'off' ? null : read.positiveNumber(option, text);
+  return text === 'off' ? null : LINK_GBPS(option, text);
 }
 
 /** Shortest prompts that still have several chunks; seconds, not minutes. */

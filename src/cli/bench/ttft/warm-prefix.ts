@@ -8,6 +8,8 @@ export interface WarmPrefixParts {
   readonly cache: KvCacheManager;
   readonly content: PageContent;
   readonly pageTable: PageTable;
+  /** Requests whose pages a transfer may still touch. */
+  readonly heldRequests: number;
 }
 
 /**
@@ -17,17 +19,18 @@ export interface WarmPrefixParts {
  * @throws ResourceError when the pool has no room
  */
 export async function warmPrefix(
-  { cache, content, pageTable }: WarmPrefixParts,
+  parts: WarmPrefixParts,
   id: RequestId,
   tokens: Uint32Array,
   warmTokens: number,
 ): Promise<void> {
   if (warmTokens === 0) return;
+  const { cache, content, pageTable } = parts;
   const blockHashes = chainBlockHashes(tokens, cache.tokensPerBlock);
   const { prepopulatedLen } = cache.addRequest(id, { promptLen: tokens.length, blockHashes });
   try {
     if (!cache.ensureCapacity(id, warmTokens)) {
-      throw new ResourceError(`no room for a cached prefix of ${warmTokens} tokens; raise --pool-tokens`);
+      throw new ResourceError(`no room for a cached prefix of ${warmTokens} tokens; ${remedyFor(parts.heldRequests)}`);
     }
     const tokenSeeds = content.chainTokenSeeds(tokens);
     const begin = prepopulatedLen / cache.tokensPerBlock;
@@ -58,4 +61,12 @@ export async function warmPrefix(
   if (probe.prepopulatedLen !== warmTokens) {
     throw new InternalError(`a prefix of ${warmTokens} tokens was cached, ${probe.prepopulatedLen} were found`);
   }
+}
+
+function remedyFor(heldRequests: number): string {
+  if (heldRequests === 0) return 'raise --pool-tokens';
+  return (
+    `pages of ${heldRequests} earlier requests are kept, because their transfers failed and may still be under way: ` +
+    'find out why the other server did not answer, and run again'
+  );
 }

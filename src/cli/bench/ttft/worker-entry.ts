@@ -56,6 +56,8 @@ function fail(error: unknown): void {
 // Ctrl-C reaches the whole process group; the driver decides when the servers end.
 process.on('SIGINT', () => {});
 process.on('SIGHUP', () => {});
+// A reader that went away is the driver's to notice: it ends both servers.
+process.stderr.on('error', () => {});
 process.on('SIGTERM', () => void end(ORPHAN_CLOSE_MS, 0));
 process.on('disconnect', () => void end(ORPHAN_CLOSE_MS, 1));
 process.on('uncaughtException', fail);
