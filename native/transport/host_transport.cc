@@ -26,7 +26,7 @@ constexpr auto kConnectLimit = std::chrono::seconds(2);
 
 // Bounds of a post without a link: large enough that what a batch costs apart from its bytes does not show with 4 KiB
 // pages.
-constexpr BatchLimits kUnpacedLimits{.max_runs = 1024, .max_bytes = std::size_t{4} << 20, .max_in_flight = 2};
+constexpr BatchLimits kUnpacedLimits{.max_runs = 1024, .max_bytes = std::size_t{8} << 20, .max_in_flight = 2};
 
 // NOLINTNEXTLINE(performance-no-int-to-ptr): runs name memory by address
 std::byte* at(std::uintptr_t address) { return reinterpret_cast<std::byte*>(address); }
@@ -82,6 +82,7 @@ class HostTransport final : public Transport {
   std::optional<LinkPacer> pacer_;
   BatchLimits limits_;
   std::unordered_map<BatchId, Paced> paced_;
+  std::vector<PageCopy> copies_;  // kept for its capacity
   // When the last batch that poll saw off had left the link. What is posted before the thread sleeps again was waiting
   // for that moment, so the link goes on from there: a card would not have paused because this thread was scheduled
   // late.
@@ -176,17 +177,16 @@ BatchResult HostTransport::post(BatchId batch, PeerId peer, std::span<const Run>
 
   const TimePoint now = std::chrono::steady_clock::now();
   std::size_t bytes = 0;
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    const Run& run = runs[i];
+  copies_.clear();
+  for (const Run& run : runs) {
     const std::uintptr_t destination = to.translate(run.destination, run.bytes);
     if (destination == 0 || !regions_.contains(run.source, run.bytes)) {
-      publish_copies();
       return failed(Status(StatusCode::kInvalidArgument, "a run leaves the memory that its side registered"));
     }
-    if (i + 1 < runs.size()) prefetch_page(at(runs[i + 1].source), runs[i + 1].bytes);
-    copy_page(at(destination), at(run.source), run.bytes);
+    copies_.push_back({at(destination), at(run.source), run.bytes});
     bytes += run.bytes;
   }
+  copy_pages(copies_);
   publish_copies();
   // Asked again: bytes that were copied while the peer died arrived nowhere.
   if (!to.check_alive()) return failed(to.error());

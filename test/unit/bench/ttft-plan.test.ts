@@ -39,7 +39,7 @@ describe('ttft options', () => {
     ],
     [['--agent', 'nixl', '--link-gbps', '25'], /^--link-gbps: only the host agent can be paced/],
     [['--agent', 'ucx'], /^--agent: unknown agent 'ucx'/],
-    [['--link-gbps', '0'], "--link-gbps: '0' is not a number greater than 0"],
+    [['--link-gbps', '0'], "--link-gbps: '0' is not a number from 0.001 to 1000000"],
     [['--prefix-hit', '1'], /^--prefix-hit: '1' is not a share/],
     [['--trace', 'x', '--prompt-tokens', '1k'], /^--prompt-tokens: the trace says/],
     [['--trace', 'x', '--prefix-hit', '0.5'], /^--prefix-hit: the trace says/],

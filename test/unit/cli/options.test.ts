@@ -86,6 +86,16 @@ describe('value readers', () => {
     expect(read.list(read.share)('--prefix-hit', '0,0.5,.9')).toEqual([0, 0.5, 0.9]);
   });
 
+  it.each(['0.001', '25', '1e6', '.5'])('numberBetween takes %s', (text) => {
+    expect(read.numberBetween(0.001, 1e6)('--link-gbps', text)).toBe(Number(text));
+  });
+
+  it.each(['1e-30', '0.0009', '1000001', '-1', 'NaN', '1e400', ''])('numberBetween refuses %j', (text) => {
+    expect(() => read.numberBetween(0.001, 1e6)('--link-gbps', text)).toThrow(
+      `--link-gbps: '${text}' is not a number from 0.001 to 1000000`,
+    );
+  });
+
   it('count names an upper bound', () => {
     expect(() => read.count(1, 64)('--concurrency', '65')).toThrow(
       "--concurrency: '65' is not a whole number between 1 and 64",
