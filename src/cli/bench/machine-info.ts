@@ -1,5 +1,6 @@
 import { execFileSync } from 'node:child_process';
-import { arch, cpus, release, totalmem } from 'node:os';
+import { arch, cpus, homedir, release, totalmem } from 'node:os';
+import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { MachineInfo } from './output-contract.js';
 
@@ -28,6 +29,14 @@ export function describeMachine(nixl: MachineInfo['nixl']): MachineInfo {
     kernel: release(),
     node: process.version,
     gpus: [],
-    nixl,
+    nixl: nixl === null ? null : { ...nixl, path: sharedPath(nixl.path) },
   };
+}
+
+/** Reports are published: they say where a library was found without saying where its user keeps his files. */
+export function sharedPath(path: string): string {
+  const inside = relative(PACKAGE_ROOT, path);
+  if (!inside.startsWith('..')) return inside;
+  const home = homedir();
+  return path.startsWith(`${home}/`) ? `~${path.slice(home.length)}` : path;
 }

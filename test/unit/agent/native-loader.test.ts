@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
+import { copyFileSync, mkdirSync, mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -22,7 +22,7 @@ describe('the addon loader', () => {
   beforeEach(() => {
     home = mkdtempSync(join(tmpdir(), 'kvt loader '));
     sources = transpileSources(['agent/native']);
-    writeFileSync(join(home, 'package.json'), '{ "type": "module" }');
+    copyFileSync(join(ROOT, 'package.json'), join(home, 'package.json'));
     writeFileSync(join(home, 'binding.gyp'), '{}');
     symlinkSync(join(ROOT, 'node_modules'), join(home, 'node_modules'));
     mkdirSync(join(home, 'src'));
