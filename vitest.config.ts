@@ -7,5 +7,7 @@ export default defineConfig({
     hookTimeout: 30_000,
     pool: 'forks',
     maxWorkers: 2,
+    // Tests stay on the loopback interface.
+    env: { UCX_NET_DEVICES: process.env['UCX_NET_DEVICES'] ?? 'lo' },
   },
 });

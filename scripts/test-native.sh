@@ -3,6 +3,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+# Tests stay on the loopback interface.
+export UCX_NET_DEVICES="${UCX_NET_DEVICES:-lo}"
+
 sanitize="${SANITIZE:-}"
 out="build-native/${sanitize:-plain}"
 type=Release
