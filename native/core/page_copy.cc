@@ -64,39 +64,47 @@ void copy_page(std::byte* destination, const std::byte* source, std::size_t byte
   std::memcpy(destination, source, bytes);
 }
 
-void copy_two_pages(std::byte* destination_a, const std::byte* source_a, std::byte* destination_b,
-                    const std::byte* source_b, std::size_t bytes) {
 #if defined(__SSE2__)
-  constexpr std::size_t kTurn = 2 * kLine;
-  const auto is_lined_up = [](const std::byte* p) { return reinterpret_cast<std::uintptr_t>(p) % kLine == 0; };
-  if (bytes >= 2 * kTurn && bytes % kTurn == 0 && is_lined_up(destination_a) && is_lined_up(destination_b)) {
-    for (std::size_t i = 0; i < bytes; i += kTurn) {
-      stream_lines(destination_a + i, source_a + i, kTurn);
-      stream_lines(destination_b + i, source_b + i, kTurn);
-    }
-    return;
-  }
-#endif
-  copy_page(destination_a, source_a, bytes);
-  copy_page(destination_b, source_b, bytes);
+namespace {
+
+// Pages copied in turns: while one waits for memory the others go on. More streams than these find no free fill
+// buffers.
+constexpr std::size_t kStreams = 4;
+
+// All of one size, a multiple of kTurn, and lined up.
+constexpr std::size_t kTurn = 2 * kLine;
+
+bool can_take_turns(std::span<const PageCopy> copies) {
+  const std::size_t bytes = copies.front().bytes;
+  if (bytes < 2 * kTurn || bytes % kTurn != 0) return false;
+  return std::all_of(copies.begin(), copies.end(), [bytes](const PageCopy& copy) {
+    return copy.bytes == bytes && reinterpret_cast<std::uintptr_t>(copy.destination) % kLine == 0;
+  });
 }
+
+}  // namespace
+#endif
 
 void copy_pages(std::span<const PageCopy> copies) {
   const auto prefetch = [copies](std::size_t i) {
     if (i < copies.size()) prefetch_page(copies[i].destination, copies[i].source, copies[i].bytes);
   };
   for (std::size_t i = 0; i < copies.size();) {
-    const PageCopy& first = copies[i];
-    prefetch(i + 2);
-    if (i + 1 < copies.size() && copies[i + 1].bytes == first.bytes) {
-      const PageCopy& second = copies[i + 1];
-      prefetch(i + 3);
-      copy_two_pages(first.destination, first.source, second.destination, second.source, first.bytes);
-      i += 2;
-    } else {
-      copy_page(first.destination, first.source, first.bytes);
-      i += 1;
+#if defined(__SSE2__)
+    const std::size_t left = std::min(kStreams, copies.size() - i);
+    const std::span<const PageCopy> next = copies.subspan(i, left);
+    if (left == kStreams && can_take_turns(next)) {
+      for (std::size_t k = 0; k < kStreams; ++k) prefetch(i + kStreams + k);
+      for (std::size_t at = 0; at < next.front().bytes; at += kTurn) {
+        for (const PageCopy& copy : next) stream_lines(copy.destination + at, copy.source + at, kTurn);
+      }
+      i += kStreams;
+      continue;
     }
+#endif
+    prefetch(i + 1);
+    copy_page(copies[i].destination, copies[i].source, copies[i].bytes);
+    i += 1;
   }
 }
 

@@ -14,10 +14,6 @@ void prefetch_page(const std::byte* destination, const std::byte* source, std::s
 // threads may see the bytes only after publish_copies.
 void copy_page(std::byte* destination, const std::byte* source, std::size_t bytes);
 
-// Two copies of one size in turns: while one waits for memory the other goes on.
-void copy_two_pages(std::byte* destination_a, const std::byte* source_a, std::byte* destination_b,
-                    const std::byte* source_b, std::size_t bytes);
-
 struct PageCopy {
   std::byte* destination;
   const std::byte* source;
@@ -25,7 +21,7 @@ struct PageCopy {
 };
 
 // Any number of copies between ranges that do not overlap. Bounded by memory latency, not by instructions: scattered
-// pages cost a walk through the page tables each, so the next ones are looked up ahead and two are copied in turns.
+// pages cost a walk through the page tables each, so the next ones are looked up ahead and several are copied in turns.
 void copy_pages(std::span<const PageCopy> copies);
 
 // Makes everything this thread copied as visible to others as ordinary stores are: by the next lock or system call.
