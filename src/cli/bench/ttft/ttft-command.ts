@@ -22,7 +22,7 @@ import { TtftCluster } from './ttft-cluster.js';
 import { checkTtftOptions, TTFT_OPTIONS, type TtftOptions, withQuickDefaults } from './ttft-options.js';
 import { planClosedLoop, plannedRequest, planTrace, type RequestGroup } from './workload.js';
 
-const DEFAULT_TRACE_CONCURRENCY = 4;
+const DEFAULT_TRACE_CONCURRENCY = 2;
 const STOP_DEADLINE_MS = 5_000;
 /**
  * After Ctrl-C both processes are gone within two seconds, after the loss of one the other within five. Most of that belongs to the kernel,

@@ -43,7 +43,7 @@ export const TTFT_OPTIONS = {
     read.choice('agent', ['host', 'nixl']),
     'host',
   ),
-  concurrency: value('N', 'requests in flight at once; default 1, with --trace 4', read.count(1, 64)),
+  concurrency: value('N', 'requests in flight at once; default 1, with --trace 2', read.count(1, 64)),
   trace: value(
     'FILE',
     'replay arrivals, lengths and prefix sharing of a request trace instead of --prompt-tokens',

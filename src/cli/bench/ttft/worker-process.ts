@@ -82,7 +82,7 @@ export class WorkerProcess {
     if (this.#child.exitCode !== null || this.#child.signalCode !== null) return;
     const exit = once(this.#child, 'exit');
     if (this.#child.connected) this.#child.send({ kind: 'stop', deadlineMs } satisfies WorkerCommand, () => {});
-    const hardEnd = setTimeout(() => this.#child.kill('SIGKILL'), deadlineMs + 500);
+    const hardEnd = setTimeout(() => this.#child.kill('SIGKILL'), deadlineMs + Math.min(deadlineMs, 500));
     await exit;
     clearTimeout(hardEnd);
   }
