@@ -23,7 +23,7 @@ export function sinkRange(
   assertCount(sinkTokens, 'sinkTokens');
   const stale = staleBlockEnd(promptLen, windowSize, tokensPerBlock);
   if (kind === 'state' || windowSize === null) return null;
-  const begin = slice.beginBlock;
+  const begin = Math.max(0, slice.beginBlock);
   const end = Math.min(
     slice.endBlock,
     stale,
