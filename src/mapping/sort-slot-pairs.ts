@@ -1,7 +1,9 @@
 /** Pairs below which 256 counters are fewer steps than one pass more. */
 const SMALL_PLAN = 512;
 const MAX_DIGIT_BITS = 11;
-const COUNTERS = new Int32Array(1 << MAX_DIGIT_BITS);
+/** Working space that outlives the calls: a slice allocates nothing but its answer. */
+const POSITIONS = new Int32Array(1 << MAX_DIGIT_BITS);
+let between: Int32Array = new Int32Array(0);
 
 /**
  * Pairs of slots in ascending order of the source slot, then of the destination slot. Linear in the pairs: pages are scattered, and a
@@ -31,39 +33,40 @@ function radixSortBySource(pairs: Int32Array): Int32Array {
   for (let i = 0; i < pairs.length; i += 2) largest = Math.max(largest, pairs[i] as number);
   // The fewest passes that cost less in counters than they save in pairs.
   const bits = pairs.length < 2 * SMALL_PLAN ? 8 : MAX_DIGIT_BITS;
-  const counters = COUNTERS.subarray(0, 1 << bits);
-  // The caller's array is read by the first pass and never written.
-  let from: Int32Array = pairs;
-  let into: Int32Array = new Int32Array(pairs.length);
-  for (let shift = 0; shift < 31 && largest >> shift > 0; shift += bits) {
-    scatterByDigit(from, into, shift, counters);
-    const free = from === pairs ? null : from;
+  const passes = Math.max(1, Math.ceil((32 - Math.clz32(largest)) / bits));
+  const sorted = new Int32Array(pairs.length);
+  if (passes > 1 && between.length < pairs.length) between = new Int32Array(pairs.length);
+  // The caller's array is only read; the passes take turns so that the last one fills `sorted`.
+  let from = pairs;
+  for (let pass = 1; pass <= passes; pass++) {
+    const into = (passes - pass) % 2 === 0 ? sorted : between;
+    scatterByDigit(from, into, pairs.length, (pass - 1) * bits, bits);
     from = into;
-    if (largest >> (shift + bits) > 0) into = free ?? new Int32Array(pairs.length);
   }
-  return from === pairs ? pairs.slice() : from;
+  return sorted;
 }
 
-/** One stable pass. */
-function scatterByDigit(from: Int32Array, into: Int32Array, shift: number, position: Int32Array): void {
-  const mask = position.length - 1;
-  position.fill(0);
-  for (let i = 0; i < from.length; i += 2) {
+/** One stable pass over the first `length` numbers. */
+function scatterByDigit(from: Int32Array, into: Int32Array, length: number, shift: number, bits: number): void {
+  const digits = 1 << bits;
+  const mask = digits - 1;
+  POSITIONS.fill(0, 0, digits);
+  for (let i = 0; i < length; i += 2) {
     const digit = ((from[i] as number) >> shift) & mask;
-    position[digit] = (position[digit] as number) + 2;
+    POSITIONS[digit] = (POSITIONS[digit] as number) + 2;
   }
   let next = 0;
-  for (let digit = 0; digit <= mask; digit++) {
-    const count = position[digit] as number;
-    position[digit] = next;
+  for (let digit = 0; digit < digits; digit++) {
+    const count = POSITIONS[digit] as number;
+    POSITIONS[digit] = next;
     next += count;
   }
-  for (let i = 0; i < from.length; i += 2) {
+  for (let i = 0; i < length; i += 2) {
     const digit = ((from[i] as number) >> shift) & mask;
-    const at = position[digit] as number;
+    const at = POSITIONS[digit] as number;
     into[at] = from[i] as number;
     into[at + 1] = from[i + 1] as number;
-    position[digit] = at + 2;
+    POSITIONS[digit] = at + 2;
   }
 }
 
