@@ -24,11 +24,7 @@ export function sinkRange(
   const stale = staleBlockEnd(promptLen, windowSize, tokensPerBlock);
   if (kind === 'state' || windowSize === null) return null;
   const begin = Math.max(0, slice.beginBlock);
-  const end = Math.min(
-    slice.endBlock,
-    stale,
-    blocksCovering(sinkTokens, tokensPerBlock),
-    blocksCovering(promptLen, tokensPerBlock),
-  );
+  // `stale` never passes the prompt.
+  const end = Math.min(slice.endBlock, stale, blocksCovering(sinkTokens, tokensPerBlock));
   return begin < end ? { begin, end } : null;
 }
