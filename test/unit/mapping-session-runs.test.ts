@@ -175,6 +175,8 @@ describe('runs of a request', () => {
     // Rank 1 of 2 owns the ordinals 1, 3, 5 and counts them 0, 1, 2.
     expect(sent(0, 6, { cpSize: 2, cpRank: 1 })).toEqual([1, [10, HOLE, 12], 2]);
     expect(shown(destinationRuns(cache, request))).toEqual([[0, [10, 11, HOLE, HOLE, 14, 15], 1]]);
+    // A block that is cached in part only is received whole.
+    expect(shown(destinationRuns(cache, { ...request, prepopulatedLen: 3 }))[0]?.[0]).toBe(0);
     // Its cached prefix is not received again, sinks included.
     expect(shown(destinationRuns(cache, { ...request, prepopulatedLen: 4 }))).toEqual([
       [1, [11, HOLE, HOLE, 14, 15], 1],
