@@ -42,6 +42,8 @@ export interface ReceiverOptions {
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
+  /** What the peer at this endpoint said of its instance did not prove true. */
+  readonly doubt: (endpoint: string) => void;
   /** This peer does not know us any more: ends it, which fails the sessions that wait for it. */
   readonly forget: (peer: Peer, why: string) => void;
   readonly onSettled: (settled: Settled) => void;
@@ -140,7 +142,10 @@ export class Receiver {
       const writer = session.writerAt(endpoint);
       if (session.instance === null) {
         if (session.infoEndpoint === endpoint && !this.#auxWaiters.has(session)) this.#end(session, 'failed', error);
-      } else if (writer !== undefined && !writer.asked) this.#writerFailed(session, writer, error);
+      } else if (writer !== undefined && !writer.asked) {
+        this.#o.doubt(session.infoEndpoint);
+        this.#writerFailed(session, writer, error);
+      }
     }
   }
 
@@ -305,6 +310,7 @@ export class Receiver {
       writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
     } catch (cause) {
       if (!(cause instanceof KvTransceiverError)) throw cause;
+      this.#o.doubt(session.infoEndpoint);
       this.#writerFailed(session, writer, cause);
       return;
     }

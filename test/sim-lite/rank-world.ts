@@ -14,7 +14,7 @@ import { AUX_SLOT_BYTES, AuxBuffer } from '../../src/session/aux-buffer.js';
 import type { Settled } from '../../src/session/cache-transceiver.js';
 import { KvCacheTransceiver } from '../../src/transceiver.js';
 import { FakeClock } from './fake-clock.js';
-import { FakeNetwork } from './fake-messenger.js';
+import { type FakeMessenger, FakeNetwork } from './fake-messenger.js';
 import { type SimAgent, SimFabric } from './sim-agent.js';
 import { TableCache } from './table-cache.js';
 import { makeRequest } from './transfer-pair.js';
@@ -40,6 +40,7 @@ export interface InstanceShape {
 export interface Rank {
   readonly place: RankPlaceInDp;
   readonly transceiver: KvCacheTransceiver;
+  readonly messenger: FakeMessenger;
   readonly agent: SimAgent;
   readonly cache: TableCache;
   readonly table: PageTable;
@@ -292,7 +293,7 @@ export class RankWorld {
       newTicket: () => nextTicket++,
       log: { warn: (message) => void warnings.push(message), info: () => {} },
     });
-    const rank = { place, transceiver, agent, cache, table, tokensPerBlock, kvHeads, warnings, settled: [] };
+    const rank = { place, transceiver, messenger, agent, cache, table, tokensPerBlock, kvHeads, warnings, settled: [] };
     this.ranks.push(rank);
     return rank;
   }
