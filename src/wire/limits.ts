@@ -1,5 +1,7 @@
 /** Caps of the control plane. A frame beyond one of them is refused before anything is allocated for it. */
 export const MAX_FRAME_BYTES = 16 * 1024 * 1024;
+/** The same on an encrypted connection, which adds command name, nonce and authenticator. */
+export const MAX_ENCRYPTED_FRAME_BYTES = MAX_FRAME_BYTES + 64;
 export const MAX_LAYER_GROUPS = 256;
 /** Ranks of one instance, and so the writers one receiver may have to wait for. */
 export const MAX_WRITERS = 64 * 1024;
