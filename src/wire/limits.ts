@@ -8,6 +8,12 @@ export const MAX_WRITERS = 64 * 1024;
 export const MAX_LAYERS = 64 * 1024;
 export const MAX_FINDINGS = 256;
 export const MAX_MAJORS = 16;
+/**
+ * Values in one HELLO body, and entries of one map in it. A page table of 64 Ki layer entries has some 600,000 values; building an object
+ * for each of 16 million one-byte values would hold up the JS thread for ten seconds.
+ */
+export const MAX_HELLO_VALUES = 768 * 1024;
+export const MAX_HELLO_MAP_ENTRIES = 1024;
 export const MAX_AGENT_METADATA_BYTES = 8 * 1024 * 1024;
 
 /** Bytes of UTF-8. */
