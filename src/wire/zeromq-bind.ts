@@ -30,6 +30,8 @@ export type BoundSecurity = ReturnType<CurveIdentity['serverOptions']> | null;
 export interface BoundRouter {
   readonly router: Router;
   readonly monitor: Observer;
+  /** After `router.close()`: ZeroMQ's threads have let go of the port. */
+  readonly ended: Promise<void>;
   /** As peers reach it. */
   readonly endpoint: string;
 }
@@ -65,10 +67,10 @@ export async function bindRouter(
   });
   // Created before the first connection: its refusals are events too.
   const monitor = router.events;
-  void readMonitor(monitor, onEvent);
+  const ended = readMonitor(monitor, onEvent);
   try {
     const port = await bindFirstFree(router, host, address, range);
-    return { router, monitor, endpoint: formatEndpoint({ host: advertiseHost, port }) };
+    return { router, monitor, ended, endpoint: formatEndpoint({ host: advertiseHost, port }) };
   } catch (error) {
     router.close();
     throw error;

@@ -26,6 +26,9 @@ export interface ZeromqMessengerOptions extends BindOptions {
   readonly clock?: Clock;
 }
 
+/** Longer than ZeroMQ's threads take to close a socket; `close` must end all the same. */
+const PORT_RELEASE_MS = 1000;
+
 type MessengerState = 'open' | 'closing' | 'closed';
 
 /**
@@ -43,6 +46,7 @@ export class ZeromqMessenger implements Messenger {
   readonly #router: Router;
   readonly #clock: Clock;
   readonly #monitor: Observer;
+  readonly #portFreed: Promise<void>;
   readonly #counters: MessengerCounters;
   readonly #refusals: HandshakeRefusals;
   readonly #curve: CurveIdentity | null;
@@ -91,7 +95,7 @@ export class ZeromqMessenger implements Messenger {
   }
 
   private constructor(
-    { router, monitor, endpoint }: BoundRouter,
+    { router, monitor, ended, endpoint }: BoundRouter,
     options: {
       readonly clock: Clock;
       readonly counters: MessengerCounters;
@@ -105,6 +109,7 @@ export class ZeromqMessenger implements Messenger {
   ) {
     this.#router = router;
     this.#monitor = monitor;
+    this.#portFreed = ended;
     this.#counters = options.counters;
     this.#refusals = options.refusals;
     this.#curve = options.curve;
@@ -145,7 +150,8 @@ export class ZeromqMessenger implements Messenger {
   }
 
   /**
-   * Receives nothing more; waits at most `lingerMs` for what is queued to peers that can be reached. Idempotent.
+   * Receives nothing more; waits at most `lingerMs` for what is queued to peers that can be reached, and then for the port to be free.
+   * Idempotent.
    * Bytes that ZeroMQ took are sent in the background for the rest of that time, also while the process ends.
    */
   close(lingerMs: number): Promise<void> {
@@ -162,7 +168,7 @@ export class ZeromqMessenger implements Messenger {
     const remainingMs = Math.ceil(Math.max(0, deadline - this.#clock.now()));
     for (const peer of this.#peers.values()) peer.close('closed', remainingMs);
     this.#peers.clear();
-    await doorClosed;
+    await Promise.all([doorClosed, this.#within(PORT_RELEASE_MS, this.#portFreed)]);
     this.#state = 'closed';
     this.#forgetExit();
   }
@@ -175,11 +181,14 @@ export class ZeromqMessenger implements Messenger {
     for (const peer of this.#peers.values()) peer.closeAtExit();
   }
 
-  async #settleWithin(lingerMs: number): Promise<void> {
-    const settled = Promise.all([...this.#peers.values()].map((peer) => peer.settled()));
-    await new Promise<void>((resolve) => {
-      const timer = this.#clock.setTimer(lingerMs, resolve, { keepAlive: true });
-      void settled.then(() => {
+  #settleWithin(lingerMs: number): Promise<void> {
+    return this.#within(lingerMs, Promise.all([...this.#peers.values()].map((peer) => peer.settled())));
+  }
+
+  #within(limitMs: number, done: Promise<unknown>): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = this.#clock.setTimer(limitMs, resolve, { keepAlive: true });
+      void done.then(() => {
         timer.cancel();
         resolve();
       });
