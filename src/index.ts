@@ -46,4 +46,12 @@ export {
   type TransceiverParts,
   type TransceiverStats,
 } from './transceiver.js';
-export { type Messenger, ZeromqMessenger, type ZeromqMessengerOptions } from './wire/index.js';
+export {
+  type CurveKeyPair,
+  type CurveOptions,
+  generateCurveKeyPair,
+  type Messenger,
+  messengerOptions,
+  ZeromqMessenger,
+  type ZeromqMessengerOptions,
+} from './wire/index.js';

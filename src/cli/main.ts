@@ -53,6 +53,14 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['keygen'],
+    about: 'a key pair that encrypts and authenticates the control plane',
+    load: async () => {
+      const { keygenCommand, KEYGEN_OPTIONS } = await import('./keygen.js');
+      return { run: keygenCommand, options: KEYGEN_OPTIONS };
+    },
+  },
+  {
     words: ['doctor'],
     about: 'what this machine and this build can do, and what is missing',
     load: async () => {

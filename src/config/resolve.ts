@@ -82,7 +82,9 @@ function problemOf(issue: z.core.$ZodIssue, settings: Readonly<Record<string, un
   const setting = issue.path.map(String).join('.');
   let value: unknown = settings;
   for (const key of issue.path) value = isMap(value) || Array.isArray(value) ? Reflect.get(value, key) : undefined;
-  return { setting, message: `${setting} ${issue.message}, got ${shown(value)}` };
+  // Whatever was written among the keys may be a secret in the wrong place.
+  const got = setting.startsWith('security.') && typeof value === 'string' ? 'other text' : shown(value);
+  return { setting, message: `${setting} ${issue.message}, got ${got}` };
 }
 
 function rejection(found: readonly ConfigProblem[]): ConfigError {

@@ -1,7 +1,8 @@
 import type { ConfigFacts, ServerRole } from './facts.js';
-import { isHost, isLoopback } from './host-address.js';
+import { isHost } from './host-address.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
 import type { ParsedConfig } from './schema.js';
+import { securityProblems, securityWarnings } from './security-rules.js';
 
 const MIB = 1024 * 1024;
 
@@ -13,26 +14,20 @@ export function ruleProblems(config: ParsedConfig, facts: ConfigFacts, role: Ser
     ...pipeliningProblems(config, facts, role),
     ...bounceProblems(config),
     ...listenProblems(config),
+    ...securityProblems(config),
   ];
 }
 
 export function ruleWarnings(config: ParsedConfig): ConfigWarning[] {
   const warnings: ConfigWarning[] = [];
-  const { noProgressTimeoutMs, kvTransferTimeoutMs, listen } = config;
+  const { noProgressTimeoutMs, kvTransferTimeoutMs } = config;
   if (noProgressTimeoutMs !== null && noProgressTimeoutMs > kvTransferTimeoutMs) {
     warnings.push({
       setting: 'noProgressTimeoutMs',
       message: `noProgressTimeoutMs ${noProgressTimeoutMs} has no effect above kvTransferTimeoutMs ${kvTransferTimeoutMs}`,
     });
   }
-  if (!isLoopback(listen.host)) {
-    warnings.push({
-      setting: 'security.allowPlaintext',
-      message:
-        `security.allowPlaintext: control frames on ${listen.host} are neither encrypted nor authenticated; ` +
-        'whoever reaches the port can ask for cached pages',
-    });
-  }
+  warnings.push(...securityWarnings(config));
   return warnings;
 }
 
@@ -106,7 +101,7 @@ function bounceProblems({ bounce, kvCacheBounceSizeMb }: ParsedConfig): ConfigPr
   ];
 }
 
-function listenProblems({ listen, security }: ParsedConfig): ConfigProblem[] {
+function listenProblems({ listen }: ParsedConfig): ConfigProblem[] {
   const problems: ConfigProblem[] = [];
   if (typeof listen.port === 'object' && listen.port.first > listen.port.last) {
     problems.push(
@@ -131,15 +126,6 @@ function listenProblems({ listen, security }: ParsedConfig): ConfigProblem[] {
   }
   if (listen.advertiseHost === '0.0.0.0') {
     problems.push(problem('listen.advertiseHost', 'listen.advertiseHost 0.0.0.0 is no address to connect to'));
-  }
-  if (!isLoopback(listen.host) && !security.allowPlaintext) {
-    problems.push(
-      problem(
-        'security.allowPlaintext',
-        `listen.host ${listen.host} can be reached from other machines and control frames are not encrypted; ` +
-          'set listen.host to a loopback address, or security.allowPlaintext to true on a network you trust',
-      ),
-    );
   }
   return problems;
 }

@@ -66,8 +66,7 @@ function renamed(
 function pathsOf(schema: z.ZodObject, prefix: string): string[] {
   return Object.entries(schema.shape).flatMap(([name, field]) => {
     const nested = objectSchema(field);
-    const keys = nested === null ? [] : pathsOf(nested, `${prefix}${name}.`);
-    return keys.length === 0 ? [`${prefix}${name}`] : keys;
+    return nested === null ? [`${prefix}${name}`] : pathsOf(nested, `${prefix}${name}.`);
   });
 }
 
@@ -77,8 +76,7 @@ function objectSchema(schema: unknown): z.ZodObject | null {
   while (inner instanceof z.ZodDefault || inner instanceof z.ZodPrefault || inner instanceof z.ZodNullable) {
     inner = inner.def.innerType;
   }
-  // A loose object (CURVE keys) has no settings of its own.
-  return inner instanceof z.ZodObject && Object.keys(inner.shape).length > 0 ? inner : null;
+  return inner instanceof z.ZodObject ? inner : null;
 }
 
 export function isMap(value: unknown): value is Readonly<Record<string, unknown>> {

@@ -19,17 +19,6 @@ const UNAVAILABLE_SETTINGS: readonly UnavailableSetting[] = [
     reason: 'this build has no bounce path; set kvCacheBounceSizeMb to 0',
   },
   {
-    setting: 'security.curve',
-    isAsked: (config) => config.security.curve !== null,
-    reason:
-      'this build cannot encrypt control frames; remove security.curve and listen on loopback, or set security.allowPlaintext on a network you trust',
-  },
-  {
-    setting: 'security.allowedClients',
-    isAsked: (config) => config.security.allowedClients.length > 0,
-    reason: 'this build cannot tell clients apart (that needs security.curve); remove security.allowedClients',
-  },
-  {
     setting: 'numTransferThreads',
     isAsked: (config) => config.numTransferThreads > 1,
     reason: 'this build moves data with one thread per agent; set numTransferThreads to 1',

@@ -51,7 +51,12 @@ export class WatchedCache implements KvCacheManager {
   onUnpin: (request: RequestId) => void = () => {};
 
   constructor(groups: readonly LayerGroup[], seed: number, violation: (rule: string, text: string) => void) {
-    this.#inner = new GrowingCacheManager({ tokensPerBlock: TOKENS_PER_BLOCK, layerGroups: groups, seed });
+    this.#inner = new GrowingCacheManager({
+      tokensPerBlock: TOKENS_PER_BLOCK,
+      layerGroups: groups,
+      seed,
+      senderTokensPerBlock: TOKENS_PER_BLOCK,
+    });
     this.tokensPerBlock = TOKENS_PER_BLOCK;
     this.layerGroups = groups;
     this.#violation = violation;

@@ -156,7 +156,7 @@ describe('values', () => {
     ['ucx.tls', 5, 'must be a UCX transport list'],
     ['ucx.netDevices', '', 'must be a UCX device list'],
     ['ucx.engineConfig', [], 'must be a list of UCX settings'],
-    ['security.curve', 'key', 'must be a map of CURVE keys'],
+    ['security.curve', 'key', 'must be a map with secretKeyFile and peers'],
     ['security.allowPlaintext', 'no', 'must be true or false'],
     ['security.allowedClients', 'all', 'must be a list of public keys'],
     ['listen.host', 4, 'must be an IPv4 address or host name'],
@@ -299,8 +299,6 @@ describe('bounce', () => {
 
 describe('what this build does not do is refused, not ignored', () => {
   it.each([
-    ['security.curve', { security: { curve: { publicKey: 'x' } } }, 'security.allowPlaintext'],
-    ['security.allowedClients', { security: { allowedClients: ['k'] } }, 'remove security.allowedClients'],
     ['numTransferThreads', { numTransferThreads: 2 }, 'set numTransferThreads to 1'],
     ['ucx', { ucx: { tls: 'rc_x' } }, 'UCX_TLS'],
     ['ucx', { ucx: { netDevices: 'mlx5_0:1' } }, 'UCX_NET_DEVICES'],
@@ -315,10 +313,10 @@ describe('what this build does not do is refused, not ignored', () => {
 });
 
 describe('listen', () => {
-  it('beyond loopback needs consent, and then warns', () => {
-    expect(rejection({ listen: { host: '10.0.0.5' } }).problems.map(({ setting }) => setting)).toEqual([
-      'security.allowPlaintext',
-    ]);
+  it('beyond loopback needs keys, or consent, and then warns', () => {
+    const { message, problems } = rejection({ listen: { host: '10.0.0.5' } });
+    expect(problems.map(({ setting }) => setting)).toEqual(['security.curve']);
+    expect(message).toContain('security.allowPlaintext');
     const { config, warnings } = resolveCacheTransceiverConfig(
       { listen: { host: '10.0.0.5' }, security: { allow_plaintext: true } },
       NIXL,

@@ -397,6 +397,16 @@ describe('HELLO', () => {
     },
   );
 
+  it.each([
+    ['one-byte values', [0xdd, 0, 0x10, 0, 0], 0xc0, 0x10_0000],
+    ['empty maps', [0xdd, 0, 0x10, 0, 0], 0x80, 0x10_0000],
+    ['values of one map', [0xdf, 0, 0, 0x04, 0x01], 0x01, 2 * 0x401],
+  ] as const)('more %s than any page table has are refused before they are built', (_name, head, value, count) => {
+    const header = helloWith().subarray(0, 24);
+    const error = refusal(Buffer.concat([header, Uint8Array.from(head), new Uint8Array(count).fill(value)]));
+    expect(error.reason).toBe('count-over-cap');
+  });
+
   it('structures that claim more than they hold are refused before they are built', () => {
     const header = helloWith().subarray(0, 24);
     const body = (...bytes: number[]) => Buffer.concat([header, Uint8Array.from(bytes)]);
