@@ -74,7 +74,16 @@ async function live(seed: number): Promise<number> {
   if (random() < 0.8) await world.run(pick(400));
   world.join(generation);
   const scripts = ['transfer', 'transfer', 'transfer', 'hang', 'fail', 'fail-undrained'] as const;
-  const [faulty, cancelling] = [random() < 0.4, random() < 0.4];
+  const [faulty, cancelling, killing] = [random() < 0.4, random() < 0.4, random() < 0.25];
+  const dead = new Set<Rank>();
+  const kill = (rank: Rank): void => {
+    dead.add(rank);
+    world.kill(rank);
+    for (const { sent, received, ended, asked } of lives) {
+      for (const placed of sent) if (placed.rank === rank) ended.add(placed);
+      for (const placed of received) if (placed.rank === rank) asked.add(placed);
+    }
+  };
   for (let step = 0; step < 50; step += 1) {
     const life = one(...lives);
     if (faulty && random() < 0.2) one(...context).agent.scripts.push(one(...scripts));
@@ -85,9 +94,10 @@ async function live(seed: number): Promise<number> {
     } else if (action < 0.95) cancel(life, one(...life.sent));
     else {
       const { rank, request } = one(...life.received);
-      rank.transceiver.cancelRequest(request, 'generation cancel');
+      if (!dead.has(rank)) rank.transceiver.cancelRequest(request, 'generation cancel');
     }
     if (random() < 0.1) one(...context).agent.release();
+    if (killing && step === 25) kill(one(...context, ...generation));
     await world.run(10 + pick(50));
   }
   for (const life of lives) {
@@ -109,6 +119,7 @@ async function live(seed: number): Promise<number> {
       expect(settled.length, `${story}, rank ${placed.rank.transceiver.endpoint}`).toBeLessThanOrEqual(1);
     }
     for (const placed of received) {
+      if (dead.has(placed.rank)) continue;
       const [settled, ...more] = placed.rank.settled.filter(({ request }) => request === placed.request);
       expect(settled, `${story}: no outcome`).toBeDefined();
       expect(more, story).toEqual([]);
@@ -119,16 +130,17 @@ async function live(seed: number): Promise<number> {
         expect(world.wrongWords(placed, 0, salvageableTokens), `${story}: the first ${salvageableTokens}`).toBe(0);
     }
     // Nothing went wrong, so nothing may fail.
-    if (!faulty && !cancelling && loss === 0)
+    if (!faulty && !cancelling && !killing && loss === 0)
       expect(
         received.map(({ rank, request }) => rank.settled.find((one) => one.request === request)?.outcome),
         story,
       ).toEqual(received.map(() => 'completed'));
   }
   expect(world.leftovers(), story).toEqual([]);
-  for (const { transceiver } of generation)
+  for (const { transceiver } of generation.filter((rank) => !dead.has(rank)))
     expect(transceiver.stats().freeAuxSlots, story).toBe(generationShape.auxSlots);
-  for (const { transceiver } of context) expect(transceiver.stats().freeAuxSlots, story).toBe(contextShape.auxSlots);
+  for (const { transceiver } of context.filter((rank) => !dead.has(rank)))
+    expect(transceiver.stats().freeAuxSlots, story).toBe(contextShape.auxSlots);
   return completed;
 }
 
