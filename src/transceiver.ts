@@ -132,6 +132,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
     return this.#channel.endpoint;
   }
 
+  get ledger(): TransferLedger {
+    return this.#ledger;
+  }
+
   respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
     this.#requireOpen();
     return this.#sender.send(request, options.after);
