@@ -83,7 +83,7 @@ interface Verdicts {
 export class RankConsensus {
   readonly #o: RankConsensusOptions;
   readonly #ledger: TransferLedger;
-  readonly #outbox = new RankOutbox();
+  readonly #outbox: RankOutbox;
   readonly #offers: RankOffers;
   readonly #verdicts = new Map<RequestId, Verdicts>();
   readonly #check: ScheduleCheck;
@@ -108,6 +108,7 @@ export class RankConsensus {
       );
     }
     this.#ledger = transceiver.ledger;
+    this.#outbox = new RankOutbox(group.size);
     this.#offers = new RankOffers(group.rank, group.size);
     this.#check = new ScheduleCheck(cache);
     this.#ledger.onDrained((id) => this.#onDrained(id));

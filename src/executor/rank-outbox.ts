@@ -1,7 +1,7 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import {
   MAX_FIRST_TOKENS,
-  MAX_NEWS,
+  newsLimit,
   type OfferedRequest,
   type RankEnding,
   type RankReport,
@@ -15,7 +15,12 @@ export class RankOutbox {
   readonly #ready: RequestId[] = [];
   readonly #ended: RankEnding[] = [];
   readonly #drained: RequestId[] = [];
+  readonly #limit: number;
   #step = 0;
+
+  constructor(size: number) {
+    this.#limit = newsLimit(size);
+  }
 
   get isEmpty(): boolean {
     const { length } = this.#offered;
@@ -63,11 +68,11 @@ export class RankOutbox {
       step: this.#step,
       ...flags,
       check,
-      offered: this.#offered.splice(0, MAX_NEWS),
-      cancelled: this.#cancelled.splice(0, MAX_NEWS),
-      ready: this.#ready.splice(0, MAX_NEWS),
-      ended: this.#ended.splice(0, MAX_NEWS),
-      drained: this.#drained.splice(0, MAX_NEWS),
+      offered: this.#offered.splice(0, this.#limit),
+      cancelled: this.#cancelled.splice(0, this.#limit),
+      ready: this.#ready.splice(0, this.#limit),
+      ended: this.#ended.splice(0, this.#limit),
+      drained: this.#drained.splice(0, this.#limit),
     };
   }
 }

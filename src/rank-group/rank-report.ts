@@ -1,9 +1,20 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 
-/** Most entries of one list in one report; what does not fit goes with the next. */
+/** Most entries of one list in one report. */
 export const MAX_NEWS = 4096;
 /** Tokens that may come with a finished transfer. */
 export const MAX_FIRST_TOKENS = 64;
+/** Bytes of UTF-8; what is longer is cut. */
+export const MAX_ENDING_TEXT_BYTES = 256;
+/** Encoded, one entry in each list, at most. */
+const NEWS_BYTES = 700;
+/** All reports of a step travel in one frame; this is half of what a frame may hold. */
+const STEP_BYTES = 8 * 1024 * 1024;
+
+/** Entries of one list that a rank may report at once, so that the reports of all ranks fit one frame. */
+export function newsLimit(size: number): number {
+  return Math.min(MAX_NEWS, Math.floor(STEP_BYTES / NEWS_BYTES / size));
+}
 
 /** A request that was handed to this rank. */
 export interface OfferedRequest {
