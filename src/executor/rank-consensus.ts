@@ -169,7 +169,7 @@ export class RankConsensus {
 
   /** Before a transfer may touch the pages; at the same step on all ranks. */
   share(request: LlmRequest): void {
-    if (this.#state !== 'parted') this.#ledger.share(request.id);
+    if (this.#state !== 'parted') this.#ledger.share(request.id, request.promptTokens.length);
   }
 
   /** The request ended here. Where no transfer holds its pages, nothing is left to drain. */

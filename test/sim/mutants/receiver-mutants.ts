@@ -119,7 +119,7 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'destination pages are not held',
     file: FILE,
-    find: 'this.#o.ledger.acquire(request.id);\n    this.#byRequest.set(request.id, session);',
+    find: 'this.#o.ledger.acquire(request.id, request.promptTokens.length);\n    this.#byRequest.set(request.id, session);',
     replace: 'this.#byRequest.set(request.id, session);',
   },
   {

@@ -110,6 +110,7 @@ export class DelayedTransceiver implements CacheTransceiver {
       outcome,
       error,
       firstTokens: outcome === 'completed' && side === 'generation' ? this.firstTokens(request) : [],
+      salvageableTokens: 0,
       timings: {
         startedAtMs: 0,
         firstPostAtMs: null,
