@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CONTENT_ROLES } from '../../../src/agent/content-records.js';
+import { CONTENT_ROLES } from '../../../src/agent/content-entries.js';
 import { createAgent } from '../../../src/agent/native-agent.js';
 import { createPageContent } from '../../../src/agent/native-page-content.js';
 import type { ContentJob, PageContent } from '../../../src/agent/page-content.js';
