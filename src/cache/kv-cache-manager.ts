@@ -116,7 +116,8 @@ export interface KvCacheManager {
    * Holds the blocks the request has now or gets later, until `unpin`, also beyond `freeRequest`. One pin per request.
    * @param firstBlocks per layer group: the first ordinal that a run of this transfer will name. Blocks below are not held, so a windowed
    *   pool need not keep what has left the window. Give only what the code that names the runs vouches for: `sourceRange` over the
-   *   whole prompt never begins below `staleBlockEnd(promptLen, windowSize, tokensPerBlock)`. Default: 0, everything is held
+   *   whole prompt never begins below `staleBlockEnd(promptLen, windowSize, tokensPerBlock)`. Sink blocks are held wherever the window
+   *   begins (`sinkRange`). Default: 0, everything is held
    */
   pin(request: RequestId, firstBlocks?: readonly number[]): void;
   unpin(request: RequestId): void;

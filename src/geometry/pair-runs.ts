@@ -6,7 +6,7 @@ import { assertCount, assertPositive } from './bounds.js';
  * hits and chunk bounds only decide which ordinals a run covers.
  *
  * @returns source slot, destination slot, source slot, ... in ascending ordinal; O(overlap of the two runs)
- * @throws RangeError for a negative or fractional `begin`, a stride below 1, or a negative slot that is not HOLE
+ * @throws RangeError for a negative or fractional `begin`, a stride below 1, ordinals beyond 2^53, or a negative slot that is not HOLE
  * @example pairRuns({ begin: 4, slots: Int32Array.of(9, 3) }, { begin: 5, slots: Int32Array.of(7, 8) }) // Int32Array [3, 7]
  */
 export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
@@ -57,8 +57,8 @@ export function pairSubBlocks(
     throw new RangeError(`one side must have the smaller blocks, got ${sourceParts} and ${destinationParts} parts`);
   }
   if (sourceParts === destinationParts) return [pairRuns(source, destination)];
-  checkRun(source, 'source');
-  checkRun(destination, 'destination');
+  checkRun(source, 'source', sourceParts);
+  checkRun(destination, 'destination', destinationParts);
   return pairParts(source, sourceParts, destination, destinationParts);
 }
 
@@ -98,9 +98,12 @@ function pairParts(source: BlockRun, sourceParts: number, destination: BlockRun,
   return pairs.map((list, part) => (filled[part] === list.length ? list : list.slice(0, filled[part])));
 }
 
-function checkRun(run: BlockRun, side: string): void {
-  assertCount(run.begin, `${side}.begin`);
-  if (run.stride !== undefined) assertPositive(run.stride, `${side}.stride`);
+function checkRun(run: BlockRun, side: string, parts = 1): void {
+  const { begin, stride = 1 } = run;
+  assertCount(begin, `${side}.begin`);
+  assertPositive(stride, `${side}.stride`);
+  // Beyond 2^53 an ordinal no longer counts up by one, and a walk over them would not end.
+  assertCount((begin + run.slots.length * stride) * parts, `${side}: the end of the run in smaller blocks`);
 }
 
 function refuseSlots(from: number, to: number, ordinal: number): never {
