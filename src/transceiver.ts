@@ -1,7 +1,7 @@
 import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import type { Clock, Timer } from './clock.js';
-import { type PeerLostError, StateError } from './errors.js';
+import { ArgumentError, type PeerLostError, StateError } from './errors.js';
 import type { LlmRequest } from './executor/request.js';
 import type { RankInfo } from './mapping/rank-info.js';
 import type { AuxBuffer } from './session/aux-buffer.js';
@@ -13,7 +13,7 @@ import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
 import { Sender } from './session/sender.js';
 import { TransferLedger } from './session/transfer-ledger.js';
-import type { Frame } from './wire/index.js';
+import { type Frame, parseEndpoint } from './wire/index.js';
 import type { Messenger } from './wire/messenger.js';
 
 /** How often clocks, liveness and repeats without a timer of their own are looked at. */
@@ -35,7 +35,9 @@ export interface TransceiverParts {
   readonly aux: AuxBuffer;
   readonly clock: Clock;
   readonly limits: ClockLimits;
-  /** What this rank publishes; covers every pool of `agent`. */
+  /**
+   * What this rank publishes; covers every pool of `agent`. `rankEndpoints` is empty for a rank of several: `joinInstance` brings them.
+   */
   readonly rankInfo: RankInfo;
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
@@ -75,6 +77,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #peers: PeerRegistry;
   readonly #sender: Sender;
   readonly #receiver: Receiver;
+  #rankInfo: RankInfo;
   readonly #settled: Settled[] = [];
   #listener: (() => void) | null = null;
   #activityPending = false;
@@ -84,6 +87,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   constructor(parts: TransceiverParts) {
     this.#parts = parts;
+    this.#rankInfo = parts.rankInfo;
     const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity());
     const counters = this.#counters;
@@ -95,7 +99,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
       channel: this.#channel,
       agent,
       clock,
-      self: () => rankInfo,
+      self: () => (this.#rankInfo.rankEndpoints.length === 0 ? null : this.#rankInfo),
+      newNonce: newTicket,
       counters,
       events: {
         onReady: (peer) => this.#receiver.onPeerReady(peer),
@@ -111,6 +116,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#sender = new Sender({
       ...shared,
       agent,
+      self: rankInfo,
       isLive: (peer) => this.#peers.at(peer.endpoint) === peer,
       onReceivers: () => this.#signalActivity(),
     });
@@ -130,6 +136,35 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   get endpoint(): string {
     return this.#channel.endpoint;
+  }
+
+  /**
+   * Tells a rank of several who the others are. Once, when all ranks of the instance are open; until then this rank answers no HELLO and
+   * sends none: peers repeat theirs for 5 s, and requests wait.
+   * @param rankEndpoints control endpoint of every rank, by flat rank `pp * (TP * CP) + tp * CP + cp`
+   * @throws ArgumentError for a list that does not fit the instance, or that has another endpoint at this rank
+   * @throws StateError when the rank has joined with another list
+   */
+  joinInstance(rankEndpoints: readonly string[]): void {
+    this.#requireOpen();
+    const { tpSize, ppSize, cpSize, rank, rankEndpoints: known } = this.#rankInfo;
+    const ranks = tpSize * ppSize * cpSize;
+    const refuse = (text: string): never => {
+      throw new ArgumentError(`rankEndpoints ${text}`);
+    };
+    if (rankEndpoints.length !== ranks) refuse(`has ${rankEndpoints.length} entries, the instance has ${ranks} ranks`);
+    for (const [index, endpoint] of rankEndpoints.entries())
+      if (parseEndpoint(endpoint) === null)
+        refuse(`[${index}] must be tcp://host:port, got ${JSON.stringify(endpoint)}`);
+    if (rankEndpoints[rank] !== this.endpoint)
+      refuse(`[${rank}] is ${rankEndpoints[rank]}, but rank ${rank} is here, at ${this.endpoint}`);
+    if (new Set(rankEndpoints).size !== ranks) refuse('names an endpoint twice');
+    if (known.length > 0) {
+      if (known.every((endpoint, index) => endpoint === rankEndpoints[index])) return;
+      throw new StateError(`rank ${rank} at ${this.endpoint} has joined its instance with other endpoints`);
+    }
+    this.#rankInfo = { ...this.#rankInfo, rankEndpoints: [...rankEndpoints] };
+    this.#peers.joined();
   }
 
   respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
@@ -220,7 +255,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       return;
     }
     if (message.type === 'HELLO_ACK') {
-      this.#peers.onHelloAck(message);
+      this.#peers.onHelloAck(message, incarnation);
       return;
     }
     const peer = this.#peers.sender(incarnation);
@@ -272,7 +307,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   #onStrangersFrame(message: Frame['message']): void {
     this.#counters.add(`unknown_peer:${message.type}`);
-    if (message.type === 'REQUEST_DATA') this.#sender.refuseStranger(message);
+    if (message.type === 'REQUEST_DATA' || message.type === 'STATUS') this.#sender.refuseStranger(message);
     else if (message.type === 'PING') this.#peers.onPing(null, message, this.#load());
     else if (message.type === 'GOODBYE') this.#peers.onGoodbye(null, message);
   }

@@ -88,7 +88,8 @@ function overlappingStages(me: RankPlace, peer: Topology): number[] {
   return stages;
 }
 
-function checkPlace(place: RankPlace, side: string): void {
+/** @throws ArgumentError for sizes that make no instance, or a rank outside them; `side` names the place in the message */
+export function checkPlace(place: RankPlace, side: string): void {
   checkTopology(place, side);
   checkRank(place.tpRank, place.tpSize, `${side}.tpRank`);
   checkRank(place.ppRank, place.ppSize, `${side}.ppRank`);

@@ -18,6 +18,11 @@ export interface Settled {
   readonly error: KvTransceiverError | null;
   /** Tokens that came with the cache (generation side, generation first); else empty. */
   readonly firstTokens: readonly number[];
+  /**
+   * Generation side, not completed: tokens from the start of the prompt whose cache arrived whole, so that the engine computes only the
+   * rest. Whole blocks; 0 when unknown, or no more than its cached prefix.
+   */
+  readonly salvageableTokens: number;
   readonly timings: TransferTimings;
 }
 

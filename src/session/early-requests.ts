@@ -68,9 +68,17 @@ export class EarlyRequests {
     for (const rid of [...this.#requests.keys()]) this.#dropWhere(rid, (entry) => entry.peer === peer);
   }
 
-  sweep(): void {
+  /** Forgets the questions whose time is over, and says which. */
+  sweep(): EarlyRequest[] {
     const now = this.#clock.now();
-    for (const rid of [...this.#requests.keys()]) this.#dropWhere(rid, (entry) => now >= entry.expiresAtMs);
+    const expired: EarlyRequest[] = [];
+    for (const rid of [...this.#requests.keys()])
+      this.#dropWhere(rid, (entry) => {
+        const isOver = now >= entry.expiresAtMs;
+        if (isOver) expired.push(entry);
+        return isOver;
+      });
+    return expired;
   }
 
   #dropWhere(rid: bigint, gone: (entry: EarlyRequest) => boolean): void {

@@ -2,9 +2,11 @@ import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
   ArgumentError,
+  CompatibilityError,
   KvTransceiverError,
   type PeerLostError,
   ProtocolError,
+  RequestTooLargeError,
   TransferCancelledError,
   TransferTimeoutError,
   TransportError,
@@ -14,15 +16,18 @@ import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../map
 import type { Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import type { Settled } from './cache-transceiver.js';
-import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
+import { instanceFinding } from './instance-identity.js';
 import type { Peer } from './peer-registry.js';
-import { Repeater } from './repeater.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
-import { RxSession, RxWriter } from './rx-session.js';
+import { type RxGroup, RxSession } from './rx-session.js';
+import { RxWriter } from './rx-writer.js';
+import { salvageableTokens } from './salvage.js';
 import type { TransferLedger } from './transfer-ledger.js';
+import { chooseWriters } from './writer-choice.js';
+import { WriterTalk } from './writer-talk.js';
 
 export interface ReceiverOptions {
   readonly cache: KvCacheManager;
@@ -44,30 +49,33 @@ export interface ReceiverOptions {
 }
 
 /**
- * Role: the generation side. Asks every writer for `[0, B)` once, and believes only their reports.
+ * Role: the generation side. Learns from any rank of the context instance who writes, asks each writer for `[0, B)` once, and believes
+ *   only their reports.
  * Ownership: destination pages are held in the ledger from the request on, until every asked writer is drained; bounded, after a
  *   failure, by one more transfer timeout (then released with a warning and the counter `released_unproven`).
  */
 export class Receiver {
   readonly #o: ReceiverOptions;
-  readonly #repeater: Repeater;
-  readonly #byTicket = new Map<bigint, RxSession>();
+  readonly #talk: WriterTalk;
+  readonly #byTicket = new Map<bigint, { readonly session: RxSession; readonly writer: RxWriter }>();
   readonly #byRequest = new Map<number, RxSession>();
+  /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
+  readonly #auxWaiters = new Set<RxSession>();
   readonly #mappings = new WeakMap<Peer, PeerMapping>();
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
-    this.#repeater = new Repeater(options.clock);
+    this.#talk = new WriterTalk(options);
   }
 
   /** Sessions whose outcome is open or whose pages are retained. */
   get sessionCount(): number {
-    return this.#byTicket.size;
+    return this.#byRequest.size;
   }
 
   busyEndpoints(): string[] {
     const endpoints: string[] = [];
-    for (const session of this.#byTicket.values())
+    for (const session of this.#byRequest.values())
       for (const writer of session.writers) if (writer.peer !== null) endpoints.push(writer.endpoint);
     return endpoints;
   }
@@ -77,27 +85,26 @@ export class Receiver {
     if (endpoint === null)
       throw new ArgumentError(`request ${request.id} has no disagg.ctxInfoEndpoint: nobody to receive its cache from`);
     if (this.#byRequest.has(request.id)) throw new ArgumentError(`request ${request.id} is already being received`);
-    const runs = destinationRuns(this.#o.cache, request);
     const wantsAux = request.disagg?.scheduleStyle === 'generation_first';
-    const auxSlot = wantsAux ? this.#o.aux.allocate() : -1;
+    if (wantsAux && this.#o.aux.slotCount === 0)
+      throw new RequestTooLargeError(
+        `request ${request.id} is generation first and needs an aux slot, this server has none: raise auxSlotCount`,
+      );
     const session = new RxSession({
       rid: requestKey(request),
-      ticket: this.#o.newTicket(),
       request,
-      writers: [new RxWriter(endpoint)],
-      runs,
-      auxSlot,
+      infoEndpoint: endpoint,
+      runs: destinationRuns(this.#o.cache, request, this.#o.self),
+      wantsAux,
       clocks: new RequestClocks(this.#o.clock, this.#o.limits),
       nowMs: this.#o.clock.now(),
     });
     this.#o.ledger.acquire(request.id);
-    this.#byTicket.set(session.ticket, session);
     this.#byRequest.set(request.id, session);
-    for (const writer of session.writers) {
-      const peer = this.#o.peerAt(writer.endpoint);
-      if (peer === null) this.#o.greet(writer.endpoint);
-      else this.#ask(session, writer, peer);
-    }
+    if (wantsAux) {
+      this.#auxWaiters.add(session);
+      this.#giveAuxSlots();
+    } else this.#start(session);
   }
 
   cancel(request: LlmRequest, reason: string): boolean {
@@ -109,10 +116,15 @@ export class Receiver {
   }
 
   onPeerReady(peer: Peer): void {
-    for (const session of [...this.#byTicket.values()]) {
+    for (const session of this.#sessions) {
+      if (session.instance === null) {
+        if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
+          this.#choose(session, peer);
+        continue;
+      }
       const writer = session.writerAt(peer.endpoint);
       if (writer === undefined) continue;
-      if (session.outcome === null) {
+      if (session.outcome === null && this.#isWanted(session, writer)) {
         if (!writer.asked) this.#ask(session, writer, peer);
       } else if (!writer.drained && writer.peer?.incarnation === peer.incarnation) {
         // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
@@ -123,19 +135,22 @@ export class Receiver {
   }
 
   onPeerRefused(endpoint: string, error: KvTransceiverError): void {
-    for (const session of [...this.#byTicket.values()]) {
+    for (const session of this.#sessions) {
+      if (session.outcome !== null) continue;
       const writer = session.writerAt(endpoint);
-      if (writer !== undefined && !writer.asked) this.#end(session, 'failed', error);
+      if (session.instance === null) {
+        if (session.infoEndpoint === endpoint && !this.#auxWaiters.has(session)) this.#end(session, 'failed', error);
+      } else if (writer !== undefined && !writer.asked) this.#writerFailed(session, writer, error);
     }
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
     let mayStillWrite = false;
-    for (const session of [...this.#byTicket.values()]) {
+    for (const session of this.#sessions) {
       const writer = session.writers.find((candidate) => candidate.peer === peer);
       if (writer === undefined) continue;
-      if (writer.outcome !== 'DONE') this.#end(session, 'failed', error);
-      this.#stopAsking(session, writer);
+      if (writer.outcome !== 'DONE') this.#writerFailed(session, writer, error);
+      this.#talk.stop(writer);
       if (!writer.drained) mayStillWrite = true;
     }
     // It may only have been cut off: greeted again, it hears the cancel and can say that it stopped, before pages go without proof.
@@ -146,25 +161,27 @@ export class Receiver {
     const live = this.#live(peer, ticket, 'ACCEPTED');
     if (live === null) return;
     const { session, writer } = live;
-    this.#repeater.stop(askKey(session, writer));
+    this.#heard(writer);
     writer.accepted = true;
-    if (session.outcome === null) session.accepted();
+    if (session.outcome !== null) return;
+    session.accepted();
+    // Said again when it was asked how it goes: the request is waited for over there, and that is no silence.
+    session.clocks.signOfLife();
   }
 
   onSliceResult(peer: Peer, result: SliceResult): void {
     const live = this.#live(peer, result.ticket, 'SLICE_RESULT');
     if (live === null) return;
     const { session, writer } = live;
-    this.onAccepted(peer, result.ticket);
-    if (session.outcome !== null) return;
-    writer.sliceCount = Math.max(writer.sliceCount, result.sliceSeq + 1);
-    writer.bytesSeen += Number(result.bytes);
-    session.firstProgressAtMs ??= this.#o.clock.now();
-    session.clocks.peerArrived();
+    this.#heard(writer);
+    writer.accepted = true;
+    if (session.outcome !== null || !this.#assign(session, writer)) return;
+    session.accepted();
     session.clocks.expectProgress();
-    session.clocks.progress();
-    // Between two slices the writer computes; only after its last one is the rest of the time the transfer's.
-    session.clocks.setBusy(result.isLast);
+    if (writer.slice(result)) session.clocks.progress();
+    else session.clocks.signOfLife();
+    session.firstProgressAtMs ??= this.#o.clock.now();
+    this.#setClocks(session);
   }
 
   onWriterReport(peer: Peer, report: WriterReport): void {
@@ -178,15 +195,14 @@ export class Receiver {
     const live = this.#live(peer, report.ticket, 'WRITER_REPORT');
     if (live === null) return;
     const { session, writer } = live;
-    this.#repeater.stop(askKey(session, writer));
+    this.#heard(writer);
     // Until it is drained a cancelled writer is asked again: its later word may have gone nowhere.
-    if (report.drained) this.#repeater.stop(cancelKey(session, writer));
+    if (report.drained) this.#talk.stopCancelling(writer);
     if (this.#mustGreetAgain(session, writer, report)) {
       this.#greetAgain(session, writer, peer);
       return;
     }
     writer.report(report);
-    session.clocks.progress();
     if (session.outcome === null) this.#judge(session, writer, report);
     this.#releaseIfDrained(session);
   }
@@ -194,20 +210,25 @@ export class Receiver {
   /** The context side cancelled. */
   onCancel(cancel: Cancel): void {
     this.#o.channel.send(cancel.endpoint, { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket });
-    const session = this.#byTicket.get(cancel.ticket);
-    if (session === undefined || session.writerAt(cancel.endpoint) === undefined) {
+    const live = this.#byTicket.get(cancel.ticket);
+    if (live === undefined || live.writer.endpoint !== cancel.endpoint) {
       this.#o.counters.add('stale:CANCEL');
       return;
     }
+    const { session } = live;
     const text = `cancelled by ${cancel.endpoint}: ${cancel.reason}`;
     this.#end(session, 'cancelled', new TransferCancelledError(text, { requestId: session.rid.toString() }));
   }
 
   sweep(): void {
     const now = this.#o.clock.now();
-    for (const session of [...this.#byTicket.values()]) {
+    this.#giveAuxSlots();
+    for (const session of this.#sessions) {
       if (session.outcome === null) {
         this.#expire(session);
+        if (session.outcome !== null) continue;
+        for (const writer of session.writers)
+          if (this.#isWanted(session, writer) && this.#isReachable(writer)) this.#talk.askForStatus(session, writer);
       } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
         const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
         this.#o.counters.add('released_unproven');
@@ -221,52 +242,168 @@ export class Receiver {
   }
 
   endAll(reason: string): void {
-    for (const session of [...this.#byTicket.values()])
+    for (const session of this.#sessions)
       this.#end(session, 'cancelled', new TransferCancelledError(reason, { requestId: session.rid.toString() }));
   }
 
   close(): void {
-    this.#repeater.stopAll();
+    this.#talk.close();
+  }
+
+  /** A copy: what is done with a session may end others. */
+  get #sessions(): readonly RxSession[] {
+    return [...this.#byRequest.values()];
+  }
+
+  /** Aux slots are given before anybody is asked, so that an asked writer can be told its own. The queue clock bounds the wait. */
+  #giveAuxSlots(): void {
+    for (const session of this.#auxWaiters) {
+      if (this.#o.aux.freeCount === 0) return;
+      this.#auxWaiters.delete(session);
+      session.auxSlot = this.#o.aux.allocate();
+      this.#start(session);
+    }
+  }
+
+  #start(session: RxSession): void {
+    const peer = this.#o.peerAt(session.infoEndpoint);
+    if (peer === null) this.#o.greet(session.infoEndpoint);
+    else this.#choose(session, peer);
+  }
+
+  /** A rank of the context instance is known, and so is who writes. */
+  #choose(session: RxSession, peer: Peer): void {
+    let groups: RxGroup[];
+    try {
+      groups = chooseWriters(this.#o.self, peer.info, session.request.disagg?.ctxDpRank ?? null).map(
+        ({ dpRank, writers }) => ({
+          dpRank,
+          writers: writers.map((chosen) => new RxWriter(chosen, this.#o.newTicket())),
+          standing: 'possible',
+        }),
+      );
+    } catch (cause) {
+      if (!(cause instanceof KvTransceiverError)) throw cause;
+      this.#end(session, 'failed', cause);
+      return;
+    }
+    session.choose(peer.info, groups);
+    for (const writer of session.writers) this.#byTicket.set(writer.ticket, { session, writer });
+    for (const writer of session.writers) {
+      // One that cannot be asked may end the request, or its group.
+      if (session.outcome !== null) return;
+      if (!this.#isWanted(session, writer)) continue;
+      const known = this.#o.peerAt(writer.endpoint);
+      if (known === null) this.#o.greet(writer.endpoint);
+      else this.#ask(session, writer, known);
+    }
   }
 
   #ask(session: RxSession, writer: RxWriter, peer: Peer): void {
+    try {
+      this.#requireWriter(session, writer, peer);
+      writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
+    } catch (cause) {
+      if (!(cause instanceof KvTransceiverError)) throw cause;
+      this.#writerFailed(session, writer, cause);
+      return;
+    }
     writer.peer = peer;
     writer.asked = true;
-    writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
+    writer.heardAtMs = this.#o.clock.now();
     session.asked();
-    const deadlineMs = session.startedAtMs + this.#o.limits.transferQueueTimeoutMs;
-    this.#repeater.start(askKey(session, writer), () =>
-      this.#o.channel.send(writer.endpoint, {
-        type: 'REQUEST_DATA',
-        rid: session.rid,
-        ticket: session.ticket,
-        timeLeftMs: Math.max(1, Math.ceil(deadlineMs - this.#o.clock.now())),
-        promptLen: session.request.promptTokens.length,
-        cachedTokens: session.request.prepopulatedLen,
-        auxSlot: session.auxSlot,
-        endpoint: this.#o.channel.endpoint,
-        traceparent: session.request.disagg?.traceparent ?? '',
-        runs: session.runs,
-      }),
-    );
+    this.#talk.ask(session, writer);
+  }
+
+  /** Page addresses go only to a rank that is what the instance says is there (I7). */
+  #requireWriter(session: RxSession, writer: RxWriter, peer: Peer): void {
+    if (session.instance === null) return;
+    const finding = instanceFinding(session.instance, peer.info);
+    if (finding !== null) {
+      const { field, a, b, verdict, whichSideToChange } = finding;
+      throw new CompatibilityError(
+        `request ${session.rid}: ${session.infoEndpoint} and ${peer.endpoint}: ${field}: ${a} against ${b}, ${verdict} (${whichSideToChange})`,
+        { details: { findings: [finding] } },
+      );
+    }
+    if (peer.info.rank !== writer.rank)
+      throw new CompatibilityError(
+        `request ${session.rid}: ${peer.endpoint} is rank ${peer.info.rank}, its instance names it as rank ${writer.rank}`,
+      );
+  }
+
+  /** False: its group does not have the request. */
+  #isWanted(session: RxSession, writer: RxWriter): boolean {
+    const { assigned } = session;
+    return assigned === null ? session.groupOf(writer).standing === 'possible' : assigned.writers.includes(writer);
+  }
+
+  #isReachable(writer: RxWriter): boolean {
+    return writer.peer !== null && this.#o.peerAt(writer.endpoint) === writer.peer;
+  }
+
+  #heard(writer: RxWriter): void {
+    this.#talk.stopAsking(writer);
+    writer.heardAtMs = this.#o.clock.now();
+  }
+
+  /** Waiting ends when every writer has begun; between two slices the writers compute, only after a last one the time is the transfer's. */
+  #setClocks(session: RxSession): void {
+    if (session.allStarted) session.clocks.peerArrived();
+    session.clocks.setBusy(session.reportDue);
+  }
+
+  /**
+   * This writer writes, so that its group has the request and the others hear that they can forget it.
+   * @returns false when its word changes nothing: another group has the request, or the request has just ended
+   */
+  #assign(session: RxSession, writer: RxWriter): boolean {
+    const { assigned } = session;
+    const group = session.groupOf(writer);
+    if (assigned !== null) return assigned === group;
+    if (group.standing === 'out') {
+      const text = `request ${session.rid}: DP group ${group.dpRank} writes, but not all of its ranks can`;
+      this.#end(session, 'failed', new TransportError(text, { requestId: session.rid.toString() }));
+      return false;
+    }
+    group.standing = 'assigned';
+    for (const other of session.groups) if (other !== group) this.#dismiss(session, other);
+    return true;
+  }
+
+  /** Its ranks need not keep the question any longer. Pages are held until each of them said that it wrote nothing. */
+  #dismiss(session: RxSession, group: RxGroup): void {
+    group.standing = 'out';
+    for (const writer of group.writers) {
+      this.#talk.stopAsking(writer);
+      if (writer.asked && writer.outcome === null)
+        this.#tellCancel(session, writer, `DP group ${group.dpRank} is not the one that has the request`);
+    }
+  }
+
+  /** A writer cannot do its part. While several groups may have the request that only rules out its group. */
+  #writerFailed(session: RxSession, writer: RxWriter, error: KvTransceiverError): void {
+    const { assigned } = session;
+    const group = session.groupOf(writer);
+    if (assigned === group) this.#end(session, 'failed', error);
+    if (assigned !== null || session.outcome !== null) return;
+    this.#dismiss(session, group);
+    if (session.groups.every(({ standing }) => standing === 'out')) this.#end(session, 'failed', error);
   }
 
   /** The writer lost us and knows nothing of this ticket: nothing was written for it, so that it can be asked again once greeted. */
   #mustGreetAgain(session: RxSession, writer: RxWriter, report: WriterReport): boolean {
     const unknown = report.outcome === 'REFUSED' && report.errorCode === 'ERR_KVT_PEER_LOST' && report.drained;
-    // Another writer that took the ticket would not know the next one.
-    const alone = session.writers.every((other) => other === writer || !other.asked);
-    return unknown && alone && session.outcome === null && !writer.accepted && writer.outcome === null;
+    return unknown && session.outcome === null && !writer.started && writer.mayTryAgain;
   }
 
-  /** With a new ticket: this refusal may arrive a second time, after the next attempt was accepted. */
+  /** With a new ticket: this refusal may arrive a second time, after the next attempt was accepted. Its siblings keep theirs. */
   #greetAgain(session: RxSession, writer: RxWriter, peer: Peer): void {
     this.#o.counters.add('greeted_again');
-    this.#byTicket.delete(session.ticket);
-    session.renew(this.#o.newTicket());
-    this.#byTicket.set(session.ticket, session);
-    writer.peer = null;
-    writer.asked = false;
+    this.#talk.stop(writer);
+    this.#byTicket.delete(writer.ticket);
+    writer.renew(this.#o.newTicket());
+    this.#byTicket.set(writer.ticket, { session, writer });
     // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
     this.#o.forget(peer, 'it does not know this process any more');
     this.#o.greet(writer.endpoint);
@@ -283,6 +420,11 @@ export class Receiver {
   }
 
   #judge(session: RxSession, writer: RxWriter, report: WriterReport): void {
+    if (!this.#isWanted(session, writer) && report.outcome !== 'DONE' && report.outcome !== 'FAILED') return;
+    if (report.outcome === 'DONE' || report.outcome === 'FAILED') {
+      if (!this.#assign(session, writer)) return;
+      session.clocks.progress();
+    }
     if (report.outcome !== 'DONE') {
       const from = writer.peer?.name ?? writer.endpoint;
       const failure = {
@@ -294,6 +436,8 @@ export class Receiver {
       };
       const text = `${from} reported ${report.outcome} for request ${session.rid}: ${report.message}`;
       if (report.outcome === 'CANCELLED') this.#end(session, 'cancelled', new TransferCancelledError(text, failure));
+      else if (report.errorCode === 'ERR_KVT_NOT_ASSIGNED')
+        this.#writerFailed(session, writer, new TransportError(text, failure));
       else this.#end(session, 'failed', new TransportError(text, failure));
       return;
     }
@@ -302,6 +446,7 @@ export class Receiver {
       this.#end(session, 'failed', new ProtocolError(text));
       return;
     }
+    this.#setClocks(session);
     if (session.allDone) this.#complete(session);
   }
 
@@ -328,57 +473,45 @@ export class Receiver {
   #expire(session: RxSession): void {
     const expired = session.clocks.expired();
     if (expired === null) return;
-    const writers = session.writers.map((writer) => writer.peer?.name ?? writer.endpoint).join(', ');
+    const silent = session.writers.filter((writer) => writer.outcome === null);
+    const writers = silent.map((writer) => writer.peer?.name ?? writer.endpoint).join(', ') || session.infoEndpoint;
     const setting = {
       queue: 'transferQueueTimeoutMs',
       progress: 'noProgressTimeoutMs',
       transfer: 'kvTransferTimeoutMs',
     } as const;
-    const text = `request ${session.rid} from ${writers}: nothing within ${expired.limitMs} ms (${setting[expired.clock]})`;
+    const what = this.#auxWaiters.has(session) ? 'no aux slot became free' : 'nothing';
+    const text = `request ${session.rid} from ${writers}: ${what} within ${expired.limitMs} ms (${setting[expired.clock]})`;
     const failure = { requestId: session.rid.toString(), peer: writers };
     this.#end(session, 'failed', new TransferTimeoutError(text, failure));
   }
 
   #end(session: RxSession, outcome: 'failed' | 'cancelled', error: KvTransceiverError): void {
     if (!session.decide(outcome, error)) return;
+    this.#auxWaiters.delete(session);
     session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;
     this.#settled(session, []);
     for (const writer of session.writers) {
-      this.#repeater.stop(askKey(session, writer));
+      this.#talk.stopAsking(writer);
       if (writer.asked && writer.outcome === null) this.#tellCancel(session, writer, error.message);
     }
     this.#releaseIfDrained(session);
   }
 
-  /** Until its drained report comes: that is the answer to a cancel. */
   #tellCancel(session: RxSession, writer: RxWriter, reason: string): void {
-    if (this.#o.peerAt(writer.endpoint) !== writer.peer) return;
-    this.#repeater.start(cancelKey(session, writer), () =>
-      this.#o.channel.send(writer.endpoint, {
-        type: 'CANCEL',
-        rid: session.rid,
-        ticket: session.ticket,
-        from: 'generation',
-        endpoint: this.#o.channel.endpoint,
-        reason: clipText(reason),
-      }),
-    );
-  }
-
-  #stopAsking(session: RxSession, writer: RxWriter): void {
-    this.#repeater.stop(askKey(session, writer));
-    this.#repeater.stop(cancelKey(session, writer));
+    if (this.#isReachable(writer)) this.#talk.cancel(session, writer, reason);
   }
 
   #settled(session: RxSession, firstTokens: readonly number[]): void {
     if (session.outcome === null) return;
-    const slices = Math.max(0, ...session.writers.map((writer) => writer.reportedSlices));
+    const slices = Math.max(0, ...session.expected.map((writer) => writer.reportedSlices));
     this.#o.onSettled({
       request: session.request,
       side: 'generation',
       outcome: session.outcome,
       error: session.error,
       firstTokens,
+      salvageableTokens: salvageableTokens(session, this.#o.cache.layerGroups),
       timings: {
         startedAtMs: session.startedAtMs,
         firstPostAtMs: session.firstProgressAtMs,
@@ -399,29 +532,23 @@ export class Receiver {
   #release(session: RxSession): void {
     if (session.state === 'released') return;
     session.release();
-    for (const writer of session.writers) this.#stopAsking(session, writer);
-    this.#byTicket.delete(session.ticket);
+    for (const writer of session.writers) {
+      this.#talk.stop(writer);
+      this.#byTicket.delete(writer.ticket);
+    }
     this.#byRequest.delete(session.request.id);
     if (session.auxSlot >= 0) this.#o.aux.free(session.auxSlot);
     this.#o.ledger.settle(session.request.id);
+    this.#giveAuxSlots();
   }
 
-  /** The session a frame is about, if its ticket is live and its sender is one of the writers. */
-  #live(peer: Peer, ticket: bigint, what: string): { session: RxSession; writer: RxWriter } | null {
-    const session = this.#byTicket.get(ticket);
-    const writer = session?.writers.find((candidate) => candidate.peer === peer);
-    if (session === undefined || writer === undefined) {
+  /** The session a frame is about, if its ticket is live and its sender is the writer that it was given to. */
+  #live(peer: Peer, ticket: bigint, what: string): { readonly session: RxSession; readonly writer: RxWriter } | null {
+    const live = this.#byTicket.get(ticket);
+    if (live === undefined || live.writer.peer !== peer) {
       this.#o.counters.add(`stale:${what}`);
       return null;
     }
-    return { session, writer };
+    return live;
   }
-}
-
-function askKey(session: RxSession, writer: RxWriter): string {
-  return `ask:${session.ticket}:${writer.endpoint}`;
-}
-
-function cancelKey(session: RxSession, writer: RxWriter): string {
-  return `cancel:${session.ticket}:${writer.endpoint}`;
 }

@@ -4,6 +4,7 @@ import type { Clock } from '../clock.js';
 import {
   InternalError,
   KvTransceiverError,
+  NotAssignedError,
   PeerLostError,
   SessionRetiredError,
   TransferCancelledError,
@@ -12,8 +13,8 @@ import {
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
-import { planAux, planSlice, type TransferPlan } from '../mapping/index.js';
-import type { Cancel, RequestData, WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
+import type { Cancel, RequestData, StatusQuery, WriterOutcomeName, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
@@ -23,8 +24,8 @@ import type { Counters } from './counters.js';
 import { type EarlyRequest, EarlyRequests } from './early-requests.js';
 import type { PeerLink } from './peer-link.js';
 import type { Peer } from './peer-registry.js';
+import { receiverRefusal } from './receiver-admission.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
-import { checkRequestData } from './request-data-check.js';
 import { SendTask } from './send-task.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
@@ -44,6 +45,8 @@ export interface SenderOptions {
   readonly counters: Counters;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
+  /** Where this rank stands in its instance. */
+  readonly self: RankPlaceInDp;
   /** Whether a peer was not lost meanwhile. */
   readonly isLive: (peer: Peer) => boolean;
   readonly onSettled: (settled: Settled) => void;
@@ -143,7 +146,7 @@ export class Sender {
       this.#accepted(peer, rid, ticket);
       return;
     }
-    const refusal = this.#refusal(message, peer, session);
+    const refusal = receiverRefusal(message, peer, session, this.#retired.get(rid));
     if (refusal !== null) {
       this.#o.counters.add('request_data_refused');
       this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', refusal));
@@ -163,7 +166,7 @@ export class Sender {
    * answer, `drained` included. A ticket that is new here moved nothing, and never will: the refusal is remembered, so that a late copy of
    * the question gets it too. The receiver greets and asks again with a new ticket.
    */
-  refuseStranger(message: RequestData): void {
+  refuseStranger(message: RequestData | StatusQuery): void {
     const { rid, ticket, endpoint } = message;
     if (this.#reports.repeat(endpoint, ticket)) return;
     const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
@@ -249,7 +252,7 @@ export class Sender {
   }
 
   sweep(): void {
-    this.#early.sweep();
+    for (const early of this.#early.sweep()) this.#expireEarly(early);
     this.#reports.sweep();
     for (const session of [...this.#sessions.values()]) {
       if (session.outcome !== null) continue;
@@ -260,7 +263,7 @@ export class Sender {
       const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
       const text =
         expired.clock === 'queue'
-          ? `request ${session.rid}: no receiver asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
+          ? `request ${session.rid}: ${missingReceivers(session)} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
           : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
       this.#end(session, 'failed', new TransferTimeoutError(text, { requestId: session.rid.toString(), peer }));
     }
@@ -289,7 +292,7 @@ export class Sender {
 
   #create(rid: bigint, request: LlmRequest): TxSession {
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
-    const session = new TxSession(rid, request, clocks, 1, this.#o.clock.now());
+    const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
     const cancelled = this.#early.takeCancel(rid);
     if (cancelled !== null) {
@@ -307,32 +310,11 @@ export class Sender {
       return session;
     }
     for (const early of this.#early.take(rid)) {
-      const refusal = this.#refusal(early.message, early.peer, session);
+      const refusal = receiverRefusal(early.message, early.peer, session, undefined);
       if (refusal === null) this.#register(session, early.peer, early.message);
       else this.#answerEarly(early, 'REFUSED', refusal);
     }
     return session;
-  }
-
-  /** Why this receiver cannot be served, or null. */
-  #refusal(message: RequestData, peer: Peer, session: TxSession | undefined): KvTransceiverError | null {
-    const { rid } = message;
-    const bad = checkRequestData(message, peer, session?.request ?? null);
-    if (bad !== null) return bad;
-    const failure = { requestId: rid.toString(), drained: true };
-    if (this.#retired.has(rid) || (session !== undefined && session.outcome !== null)) {
-      const why = session?.error ?? this.#retired.get(rid) ?? null;
-      return new SessionRetiredError(
-        `request ${rid} already ended here${why === null ? '' : `: ${why.message}`}`,
-        failure,
-      );
-    }
-    if (session?.receiverReady === true)
-      return new SessionRetiredError(
-        `request ${rid} already has its ${session.expectedReceivers} receivers: cancel the earlier attempt first`,
-        failure,
-      );
-    return null;
   }
 
   #register(session: TxSession, peer: Peer, message: RequestData): void {
@@ -347,7 +329,7 @@ export class Sender {
   #addSlice(session: TxSession, bounds: SliceBounds | null, after: ReadyEvent | null): SendReceipt | null {
     if (bounds === null) return null;
     const { request } = session;
-    const runs = sourceRuns(this.#o.cache, request, bounds);
+    const runs = sourceRuns(this.#o.cache, request, bounds, this.#o.self);
     this.#o.ledger.acquire(request.id);
     if (bounds.isLast) this.#o.ledger.complete(request.id);
     const slice: TxSlice = { ...bounds, seq: session.slices.length, runs, after, submittedAtMs: this.#o.clock.now() };
@@ -431,22 +413,18 @@ export class Sender {
     const { request } = session;
     const firstToken = request.outputTokens[0];
     if (firstToken === undefined) return;
-    let localSlot: number;
-    try {
-      localSlot = this.#o.aux.allocate();
-    } catch (cause) {
+    if (session.auxSlot === null) {
       // Every slot is in use: the next completion frees one and the sweep tries again; the transfer clock bounds it.
-      if (cause instanceof KvTransceiverError && cause.retryable) return;
-      throw cause;
+      if (this.#o.aux.freeCount === 0) return;
+      session.auxSlot = this.#o.aux.allocate();
+      this.#o.aux.pack(session.auxSlot, {
+        firstTokens: [firstToken],
+        draftTokens: request.disagg?.draftTokens ?? [],
+        promptLen: request.promptTokens.length,
+        cachedTokens: request.prepopulatedLen,
+      });
     }
-    receiver.localAuxSlot = localSlot;
-    this.#o.aux.pack(localSlot, {
-      firstTokens: [firstToken],
-      draftTokens: request.disagg?.draftTokens ?? [],
-      promptLen: request.promptTokens.length,
-      cachedTokens: request.prepopulatedLen,
-    });
-    const plan = planAux(linkOf(receiver).mapping, localSlot, receiver.remoteAuxSlot);
+    const plan = planAux(linkOf(receiver).mapping, session.auxSlot, receiver.remoteAuxSlot);
     receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, plan.stats.bytes);
     this.#submit(session, receiver.auxTask, plan, null);
   }
@@ -467,6 +445,7 @@ export class Sender {
       outcome: session.outcome,
       error: session.error,
       firstTokens: [],
+      salvageableTokens: 0,
       timings: txTimings(session, this.#o.clock.now()),
     });
   }
@@ -475,8 +454,7 @@ export class Sender {
   #close(session: TxSession): void {
     session.close();
     this.#sessions.delete(session.rid);
-    for (const receiver of session.receivers.values())
-      if (receiver.localAuxSlot !== null) this.#o.aux.free(receiver.localAuxSlot);
+    if (session.auxSlot !== null) this.#o.aux.free(session.auxSlot);
     if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);
   }
 
@@ -512,6 +490,17 @@ export class Sender {
     this.#reports.answer(early.peer.endpoint, emptyReport(rid, ticket, outcome, error));
   }
 
+  /**
+   * The time its receiver gives it is over. With attention DP one group of ranks has the request and the others never hear of it: each
+   * of those says so, once, so that a receiver which nobody serves learns it from all of them.
+   */
+  #expireEarly(early: EarlyRequest): void {
+    if (!this.#o.self.attentionDp) return;
+    const { rid } = early.message;
+    const text = `request ${rid} did not come to DP group ${this.#o.self.dpRank}: another group has it, or none`;
+    this.#answerEarly(early, 'REFUSED', new NotAssignedError(text, { requestId: rid.toString(), drained: true }));
+  }
+
   #accepted(peer: Peer, rid: bigint, ticket: bigint): void {
     this.#o.channel.send(peer.endpoint, { type: 'ACCEPTED', rid, ticket });
   }
@@ -531,6 +520,11 @@ export class Sender {
       endBlock: slice.endBlock,
     });
   }
+}
+
+function missingReceivers({ receivers, expectedReceivers }: TxSession): string {
+  if (expectedReceivers === null) return 'no receiver';
+  return `only ${receivers.size} of ${expectedReceivers.size} receivers`;
 }
 
 function linkOf(receiver: TxReceiver): PeerLink {

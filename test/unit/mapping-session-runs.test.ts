@@ -148,6 +148,7 @@ describe('linkPeer', () => {
         rank: 0,
         layersPerStage: [3],
         endpoint: 'tcp://127.0.0.1:1',
+        rankEndpoints: ['tcp://127.0.0.1:1'],
         agent: 'sim',
         agentMetadata: await agent.metadata(),
         pageTable,

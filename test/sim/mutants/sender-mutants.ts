@@ -2,6 +2,7 @@ import type { Mutant } from './mutant.js';
 
 const FILE = 'src/session/sender.ts';
 const SESSION = 'src/session/tx-session.ts';
+const ADMISSION = 'src/session/receiver-admission.ts';
 const TASK = 'src/session/send-task.ts';
 
 /** The writing side. */
@@ -130,8 +131,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'REQUEST_DATA of an ended request is kept instead of refused',
-    file: FILE,
-    find: 'if (this.#retired.has(rid) || (session !== undefined && session.outcome !== null)) {',
+    file: ADMISSION,
+    find: 'if (ended !== undefined || (session !== undefined && session.outcome !== null)) {',
     replace: 'if (session !== undefined && session.outcome !== null) {',
   },
   {
@@ -186,8 +187,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the aux slot is not given back',
     file: FILE,
-    find: 'if (receiver.localAuxSlot !== null) this.#o.aux.free(receiver.localAuxSlot);',
-    replace: 'void receiver;',
+    find: 'if (session.auxSlot !== null) this.#o.aux.free(session.auxSlot);',
+    replace: '',
   },
   {
     name: 'a stranger is told drained whatever was reported',
