@@ -167,6 +167,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#peers.joined();
   }
 
+  get ledger(): TransferLedger {
+    return this.#ledger;
+  }
+
   respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
     this.#requireOpen();
     return this.#sender.send(request, options.after);

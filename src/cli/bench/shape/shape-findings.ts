@@ -56,6 +56,7 @@ function infoOf(instanceName: string, { place, layout }: RankLayout): RankInfo {
     rank: flatRank(place),
     ...place,
     endpoint: '',
+    rankEndpoints: [],
     agent: 'host',
     agentMetadata: new Uint8Array(0),
     pageTable: layout.table,

@@ -12,6 +12,7 @@ import type { LlmRequest } from '../../../executor/request.js';
 import type { PageTable } from '../../../mapping/page-table.js';
 import { flatRank, type RankPlaceInDp } from '../../../mapping/rank-place.js';
 import { type OpenedTransceiver, openTransceiver } from '../../../open-transceiver.js';
+import type { RankGroup } from '../../../rank-group/rank-group.js';
 import type { Settled } from '../../../session/cache-transceiver.js';
 import type { KvCacheTransceiver, TransceiverLog } from '../../../transceiver.js';
 import type { Messenger } from '../../../wire/messenger.js';
@@ -20,6 +21,7 @@ import { ContextParallelCache } from '../shape/context-parallel-cache.js';
 import { type ContentPlace, type RankLayout, rankLayout } from '../shape/rank-layout.js';
 import { ChunkClock } from './chunk-clock.js';
 import { MeteredTransceiver } from './metered-transceiver.js';
+import { PinCountingCache } from './pin-counting-cache.js';
 import type { WorkerSettings } from './worker-messages.js';
 
 /** A bench request waits for the prefill of those before it; a minute more than a slow one takes. */
@@ -96,6 +98,7 @@ export class BenchRank {
       messenger,
       cache,
       layout: layout.layout,
+      place,
       config: resolveCacheTransceiverConfig(
         { ...TIMEOUTS, enablePipelinedTransfer: true, backend: settings.agent === 'host' ? 'HOST' : 'NIXL' },
         { role: settings.role, scheduleStyle: 'generation_first', chunkedPrefillEffective: true, beamWidth: 1 },
@@ -106,9 +109,14 @@ export class BenchRank {
     return new BenchRank(surroundings, agent, messenger.endpoint, cache, layout, opened);
   }
 
-  start(): void {
+  /**
+   * @param endpoints of every rank of the side, by flat rank
+   * @param rankGroup null on a server of one rank
+   */
+  start(endpoints: readonly string[], rankGroup: RankGroup | null): void {
     const { settings, clock, curve, blockHashesOf } = this.#surroundings;
     const { cache, content, contentPlace, pageTable, owner } = this;
+    this.#transceiver.joinInstance(endpoints);
     const engine = new PacedEngine({
       ...{ clock, agent: this.#agent, content, cache, pageTable, curve, owner },
       ...contentPlace,
@@ -125,6 +133,7 @@ export class BenchRank {
         maxTokensInBuffer: null,
       },
       blockHashesOf,
+      ...(rankGroup === null ? {} : { rankGroup, kvTransferTimeoutMs: TIMEOUTS.kvTransferTimeoutMs }),
     });
     this.#running = { executor, chunkClock };
   }
@@ -170,7 +179,9 @@ function cacheOf({ role, seed, shape }: WorkerSettings, { place, layerGroups }: 
     // Two different orders, so that pages are scattered on both sides; the ranks of one side share one, so that they decide alike.
     seed: seed * 2 + (role === 'context' ? 0 : 1),
   };
-  return place.cpSize === 1
-    ? new GrowingCacheManager(options)
-    : new ContextParallelCache({ ...options, cpSize: place.cpSize });
+  return new PinCountingCache(
+    place.cpSize === 1
+      ? new GrowingCacheManager(options)
+      : new ContextParallelCache({ ...options, cpSize: place.cpSize }),
+  );
 }

@@ -6,6 +6,7 @@ import { SystemClock } from '../../../clock.js';
 import { PaceCurve } from '../../../executor/engines/pace-curve.js';
 import type { LlmRequest } from '../../../executor/request.js';
 import { flatRank, type RankPlaceInDp } from '../../../mapping/rank-place.js';
+import { LocalRankGroup } from '../../../rank-group/local-rank-group.js';
 import type { TransceiverLog } from '../../../transceiver.js';
 import { ZeromqMessenger } from '../../../wire/zeromq-messenger.js';
 import { presetNamed } from '../presets/index.js';
@@ -50,7 +51,9 @@ export class BenchServer {
     const ranks: BenchRank[] = [];
     try {
       for (const place of ranksOf(settings.shape)) ranks.push(await openRank(surroundings, place));
-      for (const rank of ranks) rank.start();
+      const endpoints = ranks.map((rank) => rank.endpoint);
+      const groups = ranks.length === 1 ? [] : LocalRankGroup.of(ranks.length);
+      for (const rank of ranks) rank.start(endpoints, groups[rank.rank] ?? null);
     } catch (error) {
       log.silence();
       await Promise.allSettled(ranks.map((rank) => rank.close(0)));

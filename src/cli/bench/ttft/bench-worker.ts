@@ -1,3 +1,4 @@
+import type { ContentJob } from '../../../agent/page-content.js';
 import { InternalError, KvTransceiverError } from '../../../errors.js';
 import { createRequest } from '../../../executor/create-request.js';
 import type { DisaggregatedParams, LlmRequest } from '../../../executor/request.js';
@@ -5,7 +6,7 @@ import { promptTokens } from '../prompt-source.js';
 import type { BenchRank } from './bench-rank.js';
 import { BenchServer } from './bench-server.js';
 import { contextReport, type RankContext } from './context-on-ranks.js';
-import { type PageVerification, verifyReceivedPages } from './page-verification.js';
+import { type PageVerification, receivedPages, verifyPages } from './page-verification.js';
 import { RankTally } from './rank-tally.js';
 import { warmPrefix } from './warm-prefix.js';
 import type { ReportedError, WorkerCommand, WorkerEvent, WorkerSettings } from './worker-messages.js';
@@ -15,11 +16,12 @@ const WARM_ID_BASE = 2 ** 39;
 
 type Submit = Extract<WorkerCommand, { kind: 'submit' }>;
 
-/** A rank that delivered the first token: its pages are pinned from then on, until they are verified or given up. */
+/** A rank that delivered the first token: its pages are pinned from then on, until those of all ranks are verified or given up. */
 interface Arrived {
   readonly rank: BenchRank;
   readonly request: LlmRequest;
   readonly atMs: number;
+  readonly pages: readonly ContentJob[];
 }
 
 /**
@@ -110,6 +112,7 @@ export class BenchWorker {
 
   #submitGeneration(command: Submit, tokens: Uint32Array): void {
     const { key } = command;
+    const seeds = this.#server.content.chainTokenSeeds(tokens);
     const pinned: Arrived[] = [];
     const giveUp = (): void => {
       for (const { rank, request } of pinned.splice(0)) rank.cache.unpin(request.id);
@@ -118,7 +121,7 @@ export class BenchWorker {
       key,
       (arrived) => {
         this.#say({ kind: 'firstToken', key, atMs: Math.max(...arrived.map(({ atMs }) => atMs)) });
-        void this.#verify(key, arrived, tokens).finally(giveUp);
+        void this.#verify(key, arrived).finally(giveUp);
       },
       giveUp,
     );
@@ -127,11 +130,10 @@ export class BenchWorker {
       rank.executor.submit(this.#requestOf(command, tokens), {
         onFirstToken: (request, _, atMs) => {
           hasArrived = true;
-          const arrived = { rank, request, atMs };
-          if (!tally.hasFailed) {
-            rank.cache.pin(request.id);
-            pinned.push(arrived);
-          }
+          if (tally.hasFailed) return;
+          const arrived = { rank, request, atMs, pages: receivedPages(rank, request, seeds) };
+          rank.cache.pin(request.id);
+          pinned.push(arrived);
           tally.complete(rank.rank, arrived);
         },
         onFinished: (request, outcome) => {
@@ -160,10 +162,10 @@ export class BenchWorker {
     }
   }
 
-  async #verify(key: number, arrived: readonly Arrived[], tokens: Uint32Array): Promise<void> {
+  async #verify(key: number, arrived: readonly Arrived[]): Promise<void> {
     try {
-      const seeds = this.#server.content.chainTokenSeeds(tokens);
-      const found = await Promise.all(arrived.map(({ rank, request }) => verifyReceivedPages(rank, request, seeds)));
+      const { content } = this.#server;
+      const found = await Promise.all(arrived.map(({ pages }) => verifyPages(content, pages)));
       const cached = new Set(arrived.map(({ request }) => request.prepopulatedLen));
       if (cached.size > 1) throw new InternalError(`ranks found different prefixes in their caches: ${[...cached]}`);
       const report = {

@@ -1,15 +1,15 @@
-import type { PageContent, VerifyResult } from '../../../agent/page-content.js';
+import type { ContentJob, PageContent } from '../../../agent/page-content.js';
 import type { KvCacheManager } from '../../../cache/kv-cache-manager.js';
 import { type BlockOwner, ownedRun } from '../../../executor/engines/owned-run.js';
 import type { LlmRequest } from '../../../executor/request.js';
 import { staleBlockEnd } from '../../../geometry/stale-block-end.js';
 import type { PageTable } from '../../../mapping/page-table.js';
 import type { ContentPlace } from '../shape/rank-layout.js';
+import { sum } from '../statistics.js';
 
 /** The rank whose pages are looked at. */
 export interface PageVerificationParts {
   readonly cache: KvCacheManager;
-  readonly content: PageContent;
   readonly pageTable: PageTable;
   readonly contentPlace: ContentPlace;
   readonly owner: BlockOwner;
@@ -25,39 +25,41 @@ export interface PageVerification {
 }
 
 /**
- * Compares every byte that a request received on this rank with what the context server must have written, whatever ranks that has.
- * The caller holds the request's pages until the returned promise settles.
+ * What a request received on this rank: every byte of it, and what the context server must have written there, whatever ranks that has.
+ * To be asked while the request has its pages.
  */
-export async function verifyReceivedPages(
+export function receivedPages(
   parts: PageVerificationParts,
   request: LlmRequest,
   tokenSeeds: BigUint64Array,
-): Promise<PageVerification> {
-  const results = await Promise.all(
-    parts.cache.layerGroups.map((_, group) => verifyGroup(parts, request, group, tokenSeeds)),
-  );
-  const checked = results.filter((result) => result !== null);
+): readonly ContentJob[] {
+  return parts.cache.layerGroups.flatMap((_, group) => jobOf(parts, request, group, tokenSeeds) ?? []);
+}
+
+/** The caller holds the pages until the returned promise settles. */
+export async function verifyPages(content: PageContent, jobs: readonly ContentJob[]): Promise<PageVerification> {
+  const checked = await Promise.all(jobs.map((job) => content.verify(job)));
   const first = checked.find((result) => result.firstWrong !== null)?.firstWrong ?? null;
   return {
-    bytesVerified: checked.reduce((total, result) => total + result.bytesChecked, 0),
-    wrongBytes: checked.reduce((total, result) => total + result.wrongBytes, 0),
+    bytesVerified: sum(checked.map((result) => result.bytesChecked)),
+    wrongBytes: sum(checked.map((result) => result.wrongBytes)),
     firstWrong: first === null ? null : `layer ${first.layer}, ${first.role}, head ${first.head}, token ${first.token}`,
   };
 }
 
-async function verifyGroup(
-  { cache, content, pageTable, contentPlace, owner, peerTokensPerBlock }: PageVerificationParts,
+function jobOf(
+  { cache, pageTable, contentPlace, owner, peerTokensPerBlock }: PageVerificationParts,
   request: LlmRequest,
   group: number,
   tokenSeeds: BigUint64Array,
-): Promise<VerifyResult | null> {
+): ContentJob | null {
   const { tokensPerBlock } = cache;
   const { kind, windowSize } = cache.layerGroups[group] as KvCacheManager['layerGroups'][number];
   const promptLen = request.promptTokens.length;
   const job = { table: pageTable, group, tokenSeeds, ...contentPlace };
   if (kind === 'state') {
     const run = ownedRun(cache, request.id, group, 0, 1, owner);
-    return content.verify({ ...job, run, tokenBegin: 0, tokenEnd: promptLen });
+    return { ...job, run, tokenBegin: 0, tokenEnd: promptLen };
   }
   const endBlock = Math.ceil(promptLen / tokensPerBlock);
   // Blocks of the receiver's own prefix, and blocks outside the final window, were not moved.
@@ -72,5 +74,5 @@ async function verifyGroup(
   const tokenEnd = Math.ceil(promptLen / smaller) * smaller;
   if (tokenBegin >= tokenEnd) return null;
   const run = ownedRun(cache, request.id, group, Math.floor(tokenBegin / tokensPerBlock), endBlock, owner);
-  return content.verify({ ...job, run, tokenBegin, tokenEnd });
+  return { ...job, run, tokenBegin, tokenEnd };
 }
