@@ -21,7 +21,7 @@ export const GEMMA_3_27B: ModelPreset = {
   parameterCount: 27e9,
   activeParameterCount: 27e9,
   sources: [
-    'google/gemma-3-27b-it config.json (text_config): num_hidden_layers 62, num_attention_heads 32, num_key_value_heads 16, head_dim 128',
+    'google/gemma-3-27b-it config.json: text_config.num_hidden_layers 62, num_attention_heads 32, num_key_value_heads 16, head_dim 128',
     'google/gemma-3-27b-it config.json: sliding_window 1024, torch_dtype bfloat16; Gemma3TextConfig: sliding_window_pattern 6 by default',
     'google/gemma-3-27b-it model card: 27 B parameters',
   ],
