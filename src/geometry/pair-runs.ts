@@ -1,6 +1,8 @@
 import { type BlockRun, HOLE, runEnd } from './block-run.js';
 import { assertCount, assertPositive } from './bounds.js';
 
+const MAX_PARTS = 64 * 1024;
+
 /**
  * The only rule by which source and destination blocks meet: ordinal `o` moves iff both runs hold a slot at `o`. Windows, reuse
  * hits and chunk bounds only decide which ordinals a run covers.
@@ -39,7 +41,7 @@ export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
  * @param sourceParts smaller blocks in a source block; 1 unless the source has the larger blocks
  * @param destinationParts the same of the destination; one of the two is 1
  * @returns for each part of the larger block the pairs that move it, as `pairRuns` gives them; O(overlap in smaller blocks)
- * @throws RangeError as `pairRuns`, and when neither part count is 1
+ * @throws RangeError as `pairRuns`, when neither part count is 1, or one is above 64 Ki
  * @example
  * // 64-token blocks into 16-token blocks: block 1 is the smaller blocks 4..7, of which the receiver wants 5 and 6.
  * pairSubBlocks({ begin: 1, slots: Int32Array.of(9) }, 4, { begin: 5, slots: Int32Array.of(2, 3) }, 1)
@@ -53,6 +55,10 @@ export function pairSubBlocks(
 ): Int32Array[] {
   assertPositive(sourceParts, 'sourceParts');
   assertPositive(destinationParts, 'destinationParts');
+  const parts = Math.max(sourceParts, destinationParts);
+  // The answer has a list for each part.
+  if (parts > MAX_PARTS)
+    throw new RangeError(`at most ${MAX_PARTS} smaller blocks in a larger one, got ${parts} parts`);
   if (sourceParts !== 1 && destinationParts !== 1) {
     throw new RangeError(`one side must have the smaller blocks, got ${sourceParts} and ${destinationParts} parts`);
   }

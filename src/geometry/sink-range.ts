@@ -23,12 +23,8 @@ export function sinkRange(
   assertCount(sinkTokens, 'sinkTokens');
   const stale = staleBlockEnd(promptLen, windowSize, tokensPerBlock);
   if (kind === 'state' || windowSize === null) return null;
-  const begin = slice.beginBlock;
-  const end = Math.min(
-    slice.endBlock,
-    stale,
-    blocksCovering(sinkTokens, tokensPerBlock),
-    blocksCovering(promptLen, tokensPerBlock),
-  );
+  const begin = Math.max(0, slice.beginBlock);
+  // `stale` never passes the prompt.
+  const end = Math.min(slice.endBlock, stale, blocksCovering(sinkTokens, tokensPerBlock));
   return begin < end ? { begin, end } : null;
 }
