@@ -126,6 +126,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       newTicket,
       peerAt: (endpoint) => this.#peers.greetedAt(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),
+      doubt: (endpoint) => this.#peers.doubt(endpoint),
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });

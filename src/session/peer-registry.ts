@@ -142,6 +142,11 @@ export class PeerRegistry {
     else this.#sayHello(endpoint, { probe: false, claim: null });
   }
 
+  /** What this peer said of its instance did not prove true: perhaps another process answers there by now. */
+  doubt(endpoint: string): void {
+    if (!this.#closed && this.at(endpoint) !== null) this.#probe(endpoint, null);
+  }
+
   /** `self` is there from now on. */
   joined(): void {
     const endpoints = [...this.#ungreeted];
@@ -154,6 +159,7 @@ export class PeerRegistry {
     const { endpoint, incarnation } = rankInfo;
     const self = this.#self();
     if (this.#closed || self === null || this.#linking.get(endpoint) === incarnation) return;
+    if (this.#isElsewhere(rankInfo)) return;
     const known = this.#byEndpoint.get(endpoint);
     if (known !== undefined && known.incarnation !== incarnation) {
       this.#probe(endpoint, hello);
@@ -204,6 +210,7 @@ export class PeerRegistry {
       this.#counters.add('protocol_error:hello_incarnation');
       return;
     }
+    if (answer.accepted && this.#isElsewhere(answer.rankInfo)) return;
     this.#endGreeting(endpoint);
     const known = this.#byEndpoint.get(endpoint);
     if (known !== undefined && known.incarnation !== incarnation)
@@ -241,7 +248,6 @@ export class PeerRegistry {
   onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
     if (peer === null) {
       // Whoever pings believes to be a peer, but this process lost it, or is a new one: told so, it can greet again at once.
-      this.#counters.add('unknown_peer:PING');
       const reason = 'this process does not know you, send HELLO first';
       this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
     } else this.#channel.send(ping.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
@@ -271,10 +277,7 @@ export class PeerRegistry {
   /** From a peer, or from a process that says that it answers at a peer's endpoint now. */
   onGoodbye(sender: Peer | null, goodbye: Goodbye): void {
     if (sender !== null) this.lose(sender, `it said goodbye: ${goodbye.reason}`);
-    else {
-      this.#counters.add('unknown_peer:GOODBYE');
-      if (this.at(goodbye.endpoint) !== null) this.#probe(goodbye.endpoint, null);
-    }
+    else if (this.at(goodbye.endpoint) !== null) this.#probe(goodbye.endpoint, null);
   }
 
   lose(peer: Peer, why: string): void {
@@ -342,6 +345,14 @@ export class PeerRegistry {
     }
     this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false });
     this.#accept(rankInfo.endpoint, hello.nonce);
+  }
+
+  /** One process has one endpoint: whoever uses the incarnation of a live peer at another one would take its frames for his. */
+  #isElsewhere({ incarnation, endpoint }: RankInfo): boolean {
+    const known = this.#byIncarnation.get(incarnation);
+    if (known === undefined || known.endpoint === endpoint) return false;
+    this.#counters.add('protocol_error:hello_incarnation');
+    return true;
   }
 
   /** Asks the endpoint itself who is there now. One question at a time, so that whoever makes others doubt is not an amplifier. */

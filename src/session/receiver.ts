@@ -2,7 +2,6 @@ import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
   ArgumentError,
-  CompatibilityError,
   KvTransceiverError,
   type PeerLostError,
   ProtocolError,
@@ -12,21 +11,21 @@ import {
   TransportError,
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
-import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../mapping/index.js';
+import type { RankInfo } from '../mapping/index.js';
 import type { Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import type { Settled } from './cache-transceiver.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
-import { instanceFinding } from './instance-identity.js';
 import type { Peer } from './peer-registry.js';
+import { ReceiveBook } from './receive-book.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { type RxGroup, RxSession } from './rx-session.js';
-import { RxWriter } from './rx-writer.js';
+import type { RxWriter } from './rx-writer.js';
 import { salvageableTokens } from './salvage.js';
 import type { TransferLedger } from './transfer-ledger.js';
-import { chooseWriters } from './writer-choice.js';
+import { WriterAsking } from './writer-asking.js';
 import { WriterTalk } from './writer-talk.js';
 
 export interface ReceiverOptions {
@@ -42,6 +41,8 @@ export interface ReceiverOptions {
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
+  /** What the peer at this endpoint said of its instance did not prove true. */
+  readonly doubt: (endpoint: string) => void;
   /** This peer does not know us any more: ends it, which fails the sessions that wait for it. */
   readonly forget: (peer: Peer, why: string) => void;
   readonly onSettled: (settled: Settled) => void;
@@ -57,25 +58,34 @@ export interface ReceiverOptions {
 export class Receiver {
   readonly #o: ReceiverOptions;
   readonly #talk: WriterTalk;
-  readonly #byTicket = new Map<bigint, { readonly session: RxSession; readonly writer: RxWriter }>();
-  readonly #byRequest = new Map<number, RxSession>();
+  readonly #book: ReceiveBook;
+  readonly #asking: WriterAsking;
   /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
   readonly #auxWaiters = new Set<RxSession>();
-  readonly #mappings = new WeakMap<Peer, PeerMapping>();
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
     this.#talk = new WriterTalk(options);
+    this.#book = new ReceiveBook(options.counters);
+    this.#asking = new WriterAsking({
+      ...options,
+      book: this.#book,
+      talk: this.#talk,
+      onFailed: (session, writer, error) => {
+        if (writer === null) this.#end(session, 'failed', error);
+        else this.#writerFailed(session, writer, error);
+      },
+    });
   }
 
   /** Sessions whose outcome is open or whose pages are retained. */
   get sessionCount(): number {
-    return this.#byRequest.size;
+    return this.#book.size;
   }
 
   busyEndpoints(): string[] {
     const endpoints: string[] = [];
-    for (const session of this.#byRequest.values())
+    for (const session of this.#book.sessions)
       for (const writer of session.writers) if (writer.peer !== null) endpoints.push(writer.endpoint);
     return endpoints;
   }
@@ -84,7 +94,7 @@ export class Receiver {
     const endpoint = request.disagg?.ctxInfoEndpoint ?? null;
     if (endpoint === null)
       throw new ArgumentError(`request ${request.id} has no disagg.ctxInfoEndpoint: nobody to receive its cache from`);
-    if (this.#byRequest.has(request.id)) throw new ArgumentError(`request ${request.id} is already being received`);
+    if (this.#book.has(request.id)) throw new ArgumentError(`request ${request.id} is already being received`);
     const wantsAux = request.disagg?.scheduleStyle === 'generation_first';
     if (wantsAux && this.#o.aux.slotCount === 0)
       throw new RequestTooLargeError(
@@ -100,32 +110,32 @@ export class Receiver {
       nowMs: this.#o.clock.now(),
     });
     this.#o.ledger.acquire(request.id);
-    this.#byRequest.set(request.id, session);
+    this.#book.add(session);
     if (wantsAux) {
       this.#auxWaiters.add(session);
       this.#giveAuxSlots();
-    } else this.#start(session);
+    } else this.#asking.start(session);
   }
 
   cancel(request: LlmRequest, reason: string): boolean {
-    const session = this.#byRequest.get(request.id);
+    const session = this.#book.of(request.id);
     if (session === undefined) return true;
     const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: session.rid.toString() });
     this.#end(session, 'cancelled', error);
-    return !this.#byRequest.has(request.id);
+    return !this.#book.has(request.id);
   }
 
   onPeerReady(peer: Peer): void {
-    for (const session of this.#sessions) {
+    for (const session of this.#book.sessions) {
       if (session.instance === null) {
         if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
-          this.#choose(session, peer);
+          this.#asking.choose(session, peer);
         continue;
       }
       const writer = session.writerAt(peer.endpoint);
       if (writer === undefined) continue;
-      if (session.outcome === null && this.#isWanted(session, writer)) {
-        if (!writer.asked) this.#ask(session, writer, peer);
+      if (session.outcome === null && session.wants(writer)) {
+        if (!writer.asked) this.#asking.ask(session, writer, peer);
       } else if (!writer.drained && writer.peer?.incarnation === peer.incarnation) {
         // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
         writer.peer = peer;
@@ -135,18 +145,21 @@ export class Receiver {
   }
 
   onPeerRefused(endpoint: string, error: KvTransceiverError): void {
-    for (const session of this.#sessions) {
+    for (const session of this.#book.sessions) {
       if (session.outcome !== null) continue;
       const writer = session.writerAt(endpoint);
       if (session.instance === null) {
         if (session.infoEndpoint === endpoint && !this.#auxWaiters.has(session)) this.#end(session, 'failed', error);
-      } else if (writer !== undefined && !writer.asked) this.#writerFailed(session, writer, error);
+      } else if (writer !== undefined && !writer.asked) {
+        this.#o.doubt(session.infoEndpoint);
+        this.#writerFailed(session, writer, error);
+      }
     }
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
     let mayStillWrite = false;
-    for (const session of this.#sessions) {
+    for (const session of this.#book.sessions) {
       const writer = session.writers.find((candidate) => candidate.peer === peer);
       if (writer === undefined) continue;
       if (writer.outcome !== 'DONE') this.#writerFailed(session, writer, error);
@@ -158,7 +171,7 @@ export class Receiver {
   }
 
   onAccepted(peer: Peer, ticket: bigint): void {
-    const live = this.#live(peer, ticket, 'ACCEPTED');
+    const live = this.#book.live(peer, ticket, 'ACCEPTED');
     if (live === null) return;
     const { session, writer } = live;
     this.#heard(writer);
@@ -170,7 +183,7 @@ export class Receiver {
   }
 
   onSliceResult(peer: Peer, result: SliceResult): void {
-    const live = this.#live(peer, result.ticket, 'SLICE_RESULT');
+    const live = this.#book.live(peer, result.ticket, 'SLICE_RESULT');
     if (live === null) return;
     const { session, writer } = live;
     this.#heard(writer);
@@ -192,14 +205,14 @@ export class Receiver {
       ticket: report.ticket,
       drained: report.drained,
     });
-    const live = this.#live(peer, report.ticket, 'WRITER_REPORT');
+    const live = this.#book.live(peer, report.ticket, 'WRITER_REPORT');
     if (live === null) return;
     const { session, writer } = live;
     this.#heard(writer);
     // Until it is drained a cancelled writer is asked again: its later word may have gone nowhere.
     if (report.drained) this.#talk.stopCancelling(writer);
     if (this.#mustGreetAgain(session, writer, report)) {
-      this.#greetAgain(session, writer, peer);
+      this.#asking.again(session, writer, peer);
       return;
     }
     writer.report(report);
@@ -210,7 +223,7 @@ export class Receiver {
   /** The context side cancelled. */
   onCancel(cancel: Cancel): void {
     this.#o.channel.send(cancel.endpoint, { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket });
-    const live = this.#byTicket.get(cancel.ticket);
+    const live = this.#book.byTicket(cancel.ticket);
     if (live === undefined || live.writer.endpoint !== cancel.endpoint) {
       this.#o.counters.add('stale:CANCEL');
       return;
@@ -223,12 +236,12 @@ export class Receiver {
   sweep(): void {
     const now = this.#o.clock.now();
     this.#giveAuxSlots();
-    for (const session of this.#sessions) {
+    for (const session of this.#book.sessions) {
       if (session.outcome === null) {
         this.#expire(session);
         if (session.outcome !== null) continue;
         for (const writer of session.writers)
-          if (this.#isWanted(session, writer) && this.#isReachable(writer)) this.#talk.askForStatus(session, writer);
+          if (session.wants(writer) && this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer);
       } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
         const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
         this.#o.counters.add('released_unproven');
@@ -242,17 +255,12 @@ export class Receiver {
   }
 
   endAll(reason: string): void {
-    for (const session of this.#sessions)
+    for (const session of this.#book.sessions)
       this.#end(session, 'cancelled', new TransferCancelledError(reason, { requestId: session.rid.toString() }));
   }
 
   close(): void {
     this.#talk.close();
-  }
-
-  /** A copy: what is done with a session may end others. */
-  get #sessions(): readonly RxSession[] {
-    return [...this.#byRequest.values()];
   }
 
   /** Aux slots are given before anybody is asked, so that an asked writer can be told its own. The queue clock bounds the wait. */
@@ -261,85 +269,8 @@ export class Receiver {
       if (this.#o.aux.freeCount === 0) return;
       this.#auxWaiters.delete(session);
       session.auxSlot = this.#o.aux.allocate();
-      this.#start(session);
+      this.#asking.start(session);
     }
-  }
-
-  #start(session: RxSession): void {
-    const peer = this.#o.peerAt(session.infoEndpoint);
-    if (peer === null) this.#o.greet(session.infoEndpoint);
-    else this.#choose(session, peer);
-  }
-
-  /** A rank of the context instance is known, and so is who writes. */
-  #choose(session: RxSession, peer: Peer): void {
-    let groups: RxGroup[];
-    try {
-      groups = chooseWriters(this.#o.self, peer.info, session.request.disagg?.ctxDpRank ?? null).map(
-        ({ dpRank, writers }) => ({
-          dpRank,
-          writers: writers.map((chosen) => new RxWriter(chosen, this.#o.newTicket())),
-          standing: 'possible',
-        }),
-      );
-    } catch (cause) {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
-      this.#end(session, 'failed', cause);
-      return;
-    }
-    session.choose(peer.info, groups);
-    for (const writer of session.writers) this.#byTicket.set(writer.ticket, { session, writer });
-    for (const writer of session.writers) {
-      // One that cannot be asked may end the request, or its group.
-      if (session.outcome !== null) return;
-      if (!this.#isWanted(session, writer)) continue;
-      const known = this.#o.peerAt(writer.endpoint);
-      if (known === null) this.#o.greet(writer.endpoint);
-      else this.#ask(session, writer, known);
-    }
-  }
-
-  #ask(session: RxSession, writer: RxWriter, peer: Peer): void {
-    try {
-      this.#requireWriter(session, writer, peer);
-      writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
-    } catch (cause) {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
-      this.#writerFailed(session, writer, cause);
-      return;
-    }
-    writer.peer = peer;
-    writer.asked = true;
-    writer.heardAtMs = this.#o.clock.now();
-    session.asked();
-    this.#talk.ask(session, writer);
-  }
-
-  /** Page addresses go only to a rank that is what the instance says is there (I7). */
-  #requireWriter(session: RxSession, writer: RxWriter, peer: Peer): void {
-    if (session.instance === null) return;
-    const finding = instanceFinding(session.instance, peer.info);
-    if (finding !== null) {
-      const { field, a, b, verdict, whichSideToChange } = finding;
-      throw new CompatibilityError(
-        `request ${session.rid}: ${session.infoEndpoint} and ${peer.endpoint}: ${field}: ${a} against ${b}, ${verdict} (${whichSideToChange})`,
-        { details: { findings: [finding] } },
-      );
-    }
-    if (peer.info.rank !== writer.rank)
-      throw new CompatibilityError(
-        `request ${session.rid}: ${peer.endpoint} is rank ${peer.info.rank}, its instance names it as rank ${writer.rank}`,
-      );
-  }
-
-  /** False: its group does not have the request. */
-  #isWanted(session: RxSession, writer: RxWriter): boolean {
-    const { assigned } = session;
-    return assigned === null ? session.groupOf(writer).standing === 'possible' : assigned.writers.includes(writer);
-  }
-
-  #isReachable(writer: RxWriter): boolean {
-    return writer.peer !== null && this.#o.peerAt(writer.endpoint) === writer.peer;
   }
 
   #heard(writer: RxWriter): void {
@@ -397,30 +328,8 @@ export class Receiver {
     return unknown && session.outcome === null && !writer.started && writer.mayTryAgain;
   }
 
-  /** With a new ticket: this refusal may arrive a second time, after the next attempt was accepted. Its siblings keep theirs. */
-  #greetAgain(session: RxSession, writer: RxWriter, peer: Peer): void {
-    this.#o.counters.add('greeted_again');
-    this.#talk.stop(writer);
-    this.#byTicket.delete(writer.ticket);
-    writer.renew(this.#o.newTicket());
-    this.#byTicket.set(writer.ticket, { session, writer });
-    // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
-    this.#o.forget(peer, 'it does not know this process any more');
-    this.#o.greet(writer.endpoint);
-  }
-
-  /** Planned once per peer, as the writer does. */
-  #mappingFrom(peer: Peer): PeerMapping {
-    let mapping = this.#mappings.get(peer);
-    if (mapping === undefined) {
-      mapping = mapRanks(peer.info, this.#o.self);
-      this.#mappings.set(peer, mapping);
-    }
-    return mapping;
-  }
-
   #judge(session: RxSession, writer: RxWriter, report: WriterReport): void {
-    if (!this.#isWanted(session, writer) && report.outcome !== 'DONE' && report.outcome !== 'FAILED') return;
+    if (!session.wants(writer) && report.outcome !== 'DONE' && report.outcome !== 'FAILED') return;
     if (report.outcome === 'DONE' || report.outcome === 'FAILED') {
       if (!this.#assign(session, writer)) return;
       session.clocks.progress();
@@ -499,7 +408,7 @@ export class Receiver {
   }
 
   #tellCancel(session: RxSession, writer: RxWriter, reason: string): void {
-    if (this.#isReachable(writer)) this.#talk.cancel(session, writer, reason);
+    if (this.#asking.isReachable(writer)) this.#talk.cancel(session, writer, reason);
   }
 
   #settled(session: RxSession, firstTokens: readonly number[]): void {
@@ -532,23 +441,10 @@ export class Receiver {
   #release(session: RxSession): void {
     if (session.state === 'released') return;
     session.release();
-    for (const writer of session.writers) {
-      this.#talk.stop(writer);
-      this.#byTicket.delete(writer.ticket);
-    }
-    this.#byRequest.delete(session.request.id);
+    for (const writer of session.writers) this.#talk.stop(writer);
+    this.#book.remove(session);
     if (session.auxSlot >= 0) this.#o.aux.free(session.auxSlot);
     this.#o.ledger.settle(session.request.id);
     this.#giveAuxSlots();
-  }
-
-  /** The session a frame is about, if its ticket is live and its sender is the writer that it was given to. */
-  #live(peer: Peer, ticket: bigint, what: string): { readonly session: RxSession; readonly writer: RxWriter } | null {
-    const live = this.#byTicket.get(ticket);
-    if (live === undefined || live.writer.peer !== peer) {
-      this.#o.counters.add(`stale:${what}`);
-      return null;
-    }
-    return live;
   }
 }

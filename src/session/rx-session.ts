@@ -147,6 +147,12 @@ export class RxSession {
     return group;
   }
 
+  /** False: its group does not have the request. */
+  wants(writer: RxWriter): boolean {
+    const { assigned } = this;
+    return assigned === null ? this.groupOf(writer).standing === 'possible' : assigned.writers.includes(writer);
+  }
+
   /** Who writes is known. The only group there is has the request. */
   choose(instance: RankInfo, groups: readonly RxGroup[]): void {
     this.#instance = instance;

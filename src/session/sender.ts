@@ -22,6 +22,7 @@ import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { type EarlyRequest, EarlyRequests } from './early-requests.js';
+import { instanceFinding } from './instance-identity.js';
 import type { PeerLink } from './peer-link.js';
 import type { Peer } from './peer-registry.js';
 import { receiverRefusal } from './receiver-admission.js';
@@ -194,7 +195,7 @@ export class Sender {
       return;
     }
     // The session, if it comes, is born cancelled.
-    if (session === undefined && !this.#retired.has(rid)) this.#early.cancel(rid, peer, ticket, error.message);
+    if (session === undefined && !this.#retired.has(rid)) this.#cancelEarly(peer, cancel, error);
     this.#reports.answer(endpoint, report);
   }
 
@@ -488,6 +489,17 @@ export class Sender {
   #answerEarly(early: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
     const { rid, ticket } = early.message;
     this.#reports.answer(early.peer.endpoint, emptyReport(rid, ticket, outcome, error));
+  }
+
+  /**
+   * One rank of the receiving instance ends the request for all of them. Not with attention DP: there a receiver also cancels at the groups
+   * that do not have the request, and its siblings may not have heard yet which one does.
+   */
+  #cancelEarly(peer: Peer, { rid, ticket }: Cancel, error: KvTransceiverError): void {
+    const isOurs = (asker: Peer): boolean =>
+      !this.#o.self.attentionDp && instanceFinding(peer.info, asker.info) === null;
+    for (const early of this.#early.cancel(rid, peer, ticket, error.message, isOurs))
+      this.#answerEarly(early, 'CANCELLED', error);
   }
 
   /**

@@ -2,6 +2,7 @@ import type { Mutant } from './mutant.js';
 
 const FILE = 'src/session/receiver.ts';
 const WRITER = 'src/session/rx-writer.ts';
+const BOOK = 'src/session/receive-book.ts';
 const TALK = 'src/session/writer-talk.ts';
 
 /** The side that is written to. */
@@ -56,7 +57,7 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'an old ticket is taken for the live one',
-    file: FILE,
+    file: BOOK,
     find: 'const live = this.#byTicket.get(ticket);',
     replace:
       'const live = this.#byTicket.get(ticket) ?? [...this.#byTicket.values()].find(({ writer }) => writer.peer === peer);',
@@ -119,8 +120,8 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'destination pages are not held',
     file: FILE,
-    find: 'this.#o.ledger.acquire(request.id);\n    this.#byRequest.set(request.id, session);',
-    replace: 'this.#byRequest.set(request.id, session);',
+    find: 'this.#o.ledger.acquire(request.id);\n    this.#book.add(session);',
+    replace: 'this.#book.add(session);',
   },
   {
     name: 'the next attempt keeps the ticket',

@@ -120,8 +120,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a cancel before the session exists is forgotten',
     file: FILE,
-    find: 'this.#early.cancel(rid, peer, ticket, error.message);',
-    replace: '',
+    find: 'this.#cancelEarly(peer, cancel, error);',
+    replace: '{}',
   },
   {
     name: 'an ended request is created again by a late slice',
