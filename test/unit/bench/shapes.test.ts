@@ -198,6 +198,21 @@ describe('cache of a context parallel rank', () => {
     expect(cache.addRequest(7, promptOf(48)).prepopulatedLen).toBe(36);
   });
 
+  it('lets nobody find what was received in part', () => {
+    const received = open();
+    const full = new ContextParallelCache({ cpSize: 3, tokensPerBlock: 4, layerGroups: GROUPS.slice(0, 1), seed: 1 });
+    for (const [cache, found] of [
+      [received, 0],
+      [full, 36],
+    ] as const) {
+      cache.addRequest(1, { ...promptOf(40), firstToken: 40 });
+      expect(cache.ensureCapacity(1, 40, 40)).toBe(true);
+      cache.markComputed(1, 40);
+      cache.freeRequest(1);
+      expect(cache.addRequest(2, promptOf(40)).prepopulatedLen).toBe(found);
+    }
+  });
+
   it('says no without taking anything when slots are short', () => {
     const cache = open();
     cache.addRequest(1, promptOf(64));

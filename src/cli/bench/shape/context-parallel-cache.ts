@@ -15,7 +15,8 @@ import type { BlockRun } from '../../../geometry/block-run.js';
  * Why: every rank sees the same stripes, whichever of their blocks it owns, so that all ranks of a side admit, wait and find prefixes
  *   alike. A rank that owns no block of the last stripe has one slot too many.
  * Invariant: a stripe is found again only when all its tokens were computed; what is found is whole stripes.
- * Windows are not cut: which blocks left one depends on the whole prompt, and the pools of the bench have room for it.
+ * Windows are not cut: which blocks left one depends on the whole prompt, and the pools of the bench have room for it. Of a windowed group
+ *   only the final window is received, so what a request with such a group received is found by nobody else.
  */
 export class ContextParallelCache implements KvCacheManager {
   readonly tokensPerBlock: number;
@@ -23,6 +24,8 @@ export class ContextParallelCache implements KvCacheManager {
   readonly allocation: CacheAllocation;
   readonly #cpSize: number;
   readonly #inner: GrowingCacheManager;
+  /** Requests that receive their prompt, windows cut. */
+  readonly #receivingInPart = new Set<RequestId>();
 
   /** `layerGroups`: as the rank's page table has them. */
   constructor(options: {
@@ -47,11 +50,13 @@ export class ContextParallelCache implements KvCacheManager {
   }
 
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
-    const { promptLen, blockHashes } = prompt;
+    const { promptLen, blockHashes, firstToken } = prompt;
     const { prepopulatedLen } = this.#inner.addRequest(request, {
       promptLen: this.#heldTokens(promptLen),
       blockHashes: this.#stripeHashes(request, promptLen, blockHashes),
     });
+    const receives = firstToken === promptLen;
+    if (receives && this.layerGroups.some(({ windowSize }) => windowSize !== null)) this.#receivingInPart.add(request);
     return { prepopulatedLen: prepopulatedLen * this.#cpSize };
   }
 
@@ -61,7 +66,7 @@ export class ContextParallelCache implements KvCacheManager {
   }
 
   markComputed(request: RequestId, endToken: number): void {
-    this.#inner.markComputed(request, this.#wholeTokens(endToken));
+    if (!this.#receivingInPart.has(request)) this.#inner.markComputed(request, this.#wholeTokens(endToken));
   }
 
   getBlockIdsRange(request: RequestId, group: number, begin: number, end: number): BlockRun {
@@ -83,6 +88,7 @@ export class ContextParallelCache implements KvCacheManager {
 
   freeRequest(request: RequestId): void {
     this.#inner.freeRequest(request);
+    this.#receivingInPart.delete(request);
   }
 
   stats(): readonly CacheGroupStats[] {

@@ -172,7 +172,10 @@ export class BenchRank {
   }
 }
 
-function cacheOf({ role, seed, shape }: WorkerSettings, { place, layerGroups }: RankLayout): KvCacheManager {
+function cacheOf(
+  { role, seed, shape, peerTokensPerBlock }: WorkerSettings,
+  { place, layerGroups }: RankLayout,
+): KvCacheManager {
   const options = {
     tokensPerBlock: shape.tokensPerBlock,
     layerGroups,
@@ -181,7 +184,7 @@ function cacheOf({ role, seed, shape }: WorkerSettings, { place, layerGroups }: 
   };
   return new PinCountingCache(
     place.cpSize === 1
-      ? new GrowingCacheManager(options)
+      ? new GrowingCacheManager({ ...options, senderTokensPerBlock: peerTokensPerBlock })
       : new ContextParallelCache({ ...options, cpSize: place.cpSize }),
   );
 }
