@@ -7,16 +7,7 @@ export type * from './agent/transfer-agent.js';
 export * from './cache/index.js';
 export { type Clock, SystemClock, type Timer } from './clock.js';
 export * from './config/index.js';
-export { DisaggCoordinator, type DisaggCoordinatorOptions } from './coordinator/disagg-coordinator.js';
-export type {
-  DisaggServer,
-  ServerCall,
-  ServerEvents,
-  ServerRequest,
-  ServerResult,
-} from './coordinator/disagg-server.js';
-export { LocalServer, type LocalServerOptions } from './coordinator/local-server.js';
-export { SnowflakeIds, type SnowflakeOptions } from './coordinator/snowflake-ids.js';
+export * from './coordinator/index.js';
 export * from './errors.js';
 export { createRequest, type RequestSpec } from './executor/create-request.js';
 export { PaceCurve, type PaceDevice, type PacedModel } from './executor/engines/pace-curve.js';

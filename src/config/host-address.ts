@@ -8,3 +8,9 @@ export function isIpv4(host: string): boolean {
 export function isLoopback(host: string): boolean {
   return host === 'localhost' || (isIpv4(host) && host.startsWith('127.'));
 }
+
+/** An IPv4 address or a host name, by its form. */
+export function isHost(host: string): boolean {
+  if (/^[0-9.]+$/.test(host)) return isIpv4(host);
+  return /^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(host);
+}

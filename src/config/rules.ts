@@ -1,5 +1,5 @@
 import type { ConfigFacts, ServerRole } from './facts.js';
-import { isIpv4, isLoopback } from './host-address.js';
+import { isHost, isLoopback } from './host-address.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
 import type { ParsedConfig } from './schema.js';
 
@@ -142,11 +142,6 @@ function listenProblems({ listen, security }: ParsedConfig): ConfigProblem[] {
     );
   }
   return problems;
-}
-
-function isHost(host: string): boolean {
-  if (/^[0-9.]+$/.test(host)) return isIpv4(host);
-  return /^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(host);
 }
 
 function problem(setting: string, message: string): ConfigProblem {

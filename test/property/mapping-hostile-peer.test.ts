@@ -25,7 +25,7 @@ const info: RankInfo = {
   rank: 0,
   layersPerStage: [3],
   endpoint: 'tcp://127.0.0.1:1',
-  rankEndpoints: [],
+  rankEndpoints: ['tcp://127.0.0.1:1'],
   agent: 'host',
   agentMetadata: new Uint8Array(2),
   pageTable: table,

@@ -150,6 +150,7 @@ export class Cluster {
         context: this.contexts[context] as SimHost,
         generation: this.generations[generation] as SimHost,
         scheduleStyle: 'generation_first',
+        maxRetries: 0,
       });
       this.#coordinators.set(key, coordinator);
     }

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { describe, expect, it } from 'vitest';
 import { DEPRECATED_KEYS } from '../../../src/config/deprecated-keys.js';
-import { resolveCacheTransceiverConfig } from '../../../src/config/index.js';
+import { parseDisaggConfigFile, resolveCacheTransceiverConfig } from '../../../src/config/index.js';
 import { bounceSchema } from '../../../src/config/schema.js';
 import { settingPaths } from '../../../src/config/setting-keys.js';
 
@@ -59,5 +59,19 @@ describe('docs/configuration.md', () => {
     const listed = [...section('Names of other stacks').matchAll(/`(\w+)`/g)].map((match) => match[1] as string);
     const camel = listed.map((name) => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase()));
     expect(camel.toSorted()).toEqual([...DEPRECATED_KEYS.keys()].toSorted());
+  });
+});
+
+describe('docs/examples', () => {
+  it.each([
+    ['disagg.yaml', [1, 2], [1, 1]],
+    ['disagg-remote.yaml', [2, 1], [2, 4]],
+  ])('%s is read without a warning', (name, instances, ranks) => {
+    const text = readFileSync(new URL(`../../../docs/examples/${name}`, import.meta.url), 'utf8');
+    const { context, generation, scheduleStyle, warnings } = parseDisaggConfigFile(text, { fileName: name });
+    expect(warnings).toEqual([]);
+    expect(scheduleStyle).toBe('generation_first');
+    expect([context.instanceCount, generation.instanceCount]).toEqual(instances);
+    expect([context.ranksPerInstance, generation.ranksPerInstance]).toEqual(ranks);
   });
 });

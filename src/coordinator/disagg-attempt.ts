@@ -1,70 +1,58 @@
-import type { Clock } from '../clock.js';
 import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
-import type { DisaggregatedParams, ScheduleStyle, TransferPolicy } from '../executor/request.js';
+import type { DisaggregatedParams, ScheduleStyle } from '../executor/request.js';
 import { typedError } from '../executor/typed-error.js';
+import type { CoordinatorRequest } from './coordinator-request.js';
 import type { DisaggServer, ServerCall, ServerEvents, ServerResult } from './disagg-server.js';
 
-export interface CoordinatorRequest {
-  readonly promptTokens: Uint32Array;
-  readonly maxTokens: number;
-  /** Default: the coordinator's. */
-  readonly scheduleStyle?: ScheduleStyle;
-  /** Default: the context server's. */
-  readonly transferPolicy?: TransferPolicy;
-  /** W3C trace context, '' for none. */
-  readonly traceparent?: string;
-  readonly onToken?: (token: number, index: number) => void;
-}
-
-export interface CoordinatorResult {
+/** One try of a request on one pair of servers. */
+export interface AttemptOptions {
   readonly id: bigint;
-  readonly outcome: RequestOutcome;
-  readonly outputTokens: readonly number[];
-  /** Null exactly unless failed. */
-  readonly error: KvTransceiverError | null;
-  /** `Clock` ms. */
-  readonly receivedAtMs: number;
-  readonly firstTokenAtMs: number | null;
-  readonly finishedAtMs: number;
-}
-
-export interface DisaggCallOptions {
-  readonly id: bigint;
-  readonly clock: Clock;
   readonly request: CoordinatorRequest;
   readonly scheduleStyle: ScheduleStyle;
   readonly context: DisaggServer;
   readonly generation: DisaggServer;
+  readonly onToken: (token: number, index: number) => void;
 }
 
-type Side = 'context' | 'generation';
+export interface AttemptResult {
+  readonly outcome: RequestOutcome;
+  readonly outputTokens: readonly number[];
+  /** Null exactly unless failed. */
+  readonly error: KvTransceiverError | null;
+  /** Whose word decided. */
+  readonly decidedBy: Side;
+  /** The server turned the request away; it had no call. */
+  readonly refused: boolean;
+  /** Of the prompt, at the context server; 0 when it did not say. */
+  readonly cachedTokens: number;
+}
+
+export type Side = 'context' | 'generation';
 
 /**
- * Role: one request on its two servers.
+ * Role: one try of a request on its two servers.
  * Invariant: one outcome. The first side that fails decides it, and the other one is cancelled at once; a cancel of the user's decides when
  *   both sides ended, because a generation that was already complete stays complete.
  */
-export class DisaggCall {
+export class DisaggAttempt {
   readonly id: bigint;
   /** The one outcome; never rejects. */
-  readonly result: Promise<CoordinatorResult>;
+  readonly result: Promise<AttemptResult>;
   /** Both servers are done with the request. Never before `result`. */
   readonly released: Promise<void>;
-  readonly #o: DisaggCallOptions;
-  readonly #receivedAtMs: number;
+  readonly #o: AttemptOptions;
   readonly #calls = new Map<Side, ServerCall>();
   readonly #running = new Set<Side>();
-  #resolveResult: (result: CoordinatorResult) => void = () => {};
+  #resolveResult: (result: AttemptResult) => void = () => {};
   #resolveReleased: () => void = () => {};
   #phase: 'running' | 'cancelling' | 'ended' = 'running';
-  #firstTokenAtMs: number | null = null;
+  #cachedTokens = 0;
   #answered = false;
 
-  constructor(options: DisaggCallOptions) {
+  constructor(options: AttemptOptions) {
     this.#o = options;
     this.id = options.id;
-    this.#receivedAtMs = options.clock.now();
     this.result = new Promise((resolve) => {
       this.#resolveResult = resolve;
     });
@@ -115,7 +103,7 @@ export class DisaggCall {
     try {
       call = this.#o[side].submit({ promptTokens, maxTokens, params, transferPolicy }, events);
     } catch (error) {
-      this.#onDone(side, failure(error));
+      this.#onDone(side, failure(error), true);
       return;
     }
     this.#calls.set(side, call);
@@ -135,43 +123,37 @@ export class DisaggCall {
   }
 
   #onToken(token: number, index: number): void {
-    if (this.#phase === 'ended') return;
-    if (index === 0) this.#firstTokenAtMs = this.#o.clock.now();
-    this.#o.request.onToken?.(token, index);
+    if (this.#phase !== 'ended') this.#o.onToken(token, index);
   }
 
-  #onDone(side: Side, result: ServerResult): void {
+  #onDone(side: Side, result: ServerResult, refused = false): void {
     this.#running.delete(side);
-    if (this.#phase !== 'ended') this.#judge(side, result);
+    if (side === 'context') this.#cachedTokens = result.usage?.cachedTokens ?? 0;
+    if (this.#phase !== 'ended') this.#judge(side, result, refused);
     if (this.#running.size === 0 && this.#phase === 'ended') this.#resolveReleased();
   }
 
-  #judge(side: Side, result: ServerResult): void {
-    if (side === 'generation' && result.outcome === 'completed') {
-      this.#end('completed', result.outputTokens, null);
+  #judge(side: Side, result: ServerResult, refused: boolean): void {
+    const { outcome, outputTokens, error } = result;
+    const decided = { decidedBy: side, refused };
+    if (side === 'generation' && outcome === 'completed') {
+      this.#end({ ...decided, outcome, outputTokens, error: null });
     } else if (this.#phase === 'cancelling') {
       // What else goes wrong while the user's cancel is under way is of no interest to the user.
-      if (this.#running.size === 0) this.#end('cancelled', result.outputTokens, null);
-    } else if (result.outcome !== 'completed') {
-      this.#end(result.outcome, result.outputTokens, result.error);
+      if (this.#running.size === 0) this.#end({ ...decided, outcome: 'cancelled', outputTokens, error: null });
+    } else if (outcome !== 'completed') {
+      this.#end({ ...decided, outcome, outputTokens, error });
     } else if (this.#o.scheduleStyle === 'context_first' && !this.#answered) {
-      this.#end('failed', [], new InternalError(`${this.#o.context.name} ended request ${this.id} without an answer`));
+      const lost = new InternalError(`${this.#o.context.name} ended request ${this.id} without an answer`);
+      this.#end({ ...decided, outcome: 'failed', outputTokens: [], error: lost });
     }
   }
 
-  #end(outcome: RequestOutcome, outputTokens: readonly number[], error: KvTransceiverError | null): void {
+  #end(result: Omit<AttemptResult, 'cachedTokens'>): void {
     this.#phase = 'ended';
-    this.#resolveResult({
-      id: this.id,
-      outcome,
-      outputTokens,
-      error,
-      receivedAtMs: this.#receivedAtMs,
-      firstTokenAtMs: this.#firstTokenAtMs,
-      finishedAtMs: this.#o.clock.now(),
-    });
+    this.#resolveResult({ ...result, cachedTokens: this.#cachedTokens });
     // A completed generation has every page; its context server is about to hear the same.
-    if (outcome !== 'completed') this.#cancelBoth();
+    if (result.outcome !== 'completed') this.#cancelBoth();
   }
 
   #cancelBoth(): void {
