@@ -64,6 +64,8 @@ export class Sender {
   /** Rid -> why it ended; null = completed. */
   readonly #retired = new BoundedMap<bigint, KvTransceiverError | null>(REMEMBERED_ENDS);
   readonly #tasks = new Map<number, { task: SendTask; session: TxSession }>();
+  /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
+  readonly #auxPending = new Set<TxSession>();
   #nextTaskId = 1;
   #nextFlow = 1;
 
@@ -243,9 +245,11 @@ export class Sender {
 
   /** Aux waits for the first token, which the executor learns after it handed over the last slice. */
   flushAux(): void {
-    for (const session of this.#sessions.values())
-      if (session.outcome === null && session.lastSliceSubmitted)
-        for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
+    if (this.#auxPending.size === 0) return;
+    const pending = [...this.#auxPending];
+    this.#auxPending.clear();
+    for (const session of pending)
+      if (session.outcome === null) for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
   }
 
   sweep(): void {
@@ -428,6 +432,8 @@ export class Sender {
 
   #sendAux(session: TxSession, receiver: TxReceiver): void {
     if (receiver.remoteAuxSlot < 0 || receiver.auxTask !== null || !session.pagesDelivered(receiver)) return;
+    // Only the token, or a slot, can be missing now, and neither announces itself. What leaves below is found gone at the next flush.
+    this.#auxPending.add(session);
     const { request } = session;
     const firstToken = request.outputTokens[0];
     if (firstToken === undefined) return;
@@ -475,6 +481,7 @@ export class Sender {
   #close(session: TxSession): void {
     session.close();
     this.#sessions.delete(session.rid);
+    this.#auxPending.delete(session);
     for (const receiver of session.receivers.values())
       if (receiver.localAuxSlot !== null) this.#o.aux.free(receiver.localAuxSlot);
     if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);
