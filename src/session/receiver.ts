@@ -65,11 +65,10 @@ export class Receiver {
     return this.#byTicket.size;
   }
 
-  busyEndpoints(): string[] {
-    const endpoints: string[] = [];
+  /** Adds the endpoints whose silence matters now. */
+  addBusyEndpoints(endpoints: Set<string>): void {
     for (const session of this.#byTicket.values())
-      for (const writer of session.writers) if (writer.peer !== null) endpoints.push(writer.endpoint);
-    return endpoints;
+      for (const writer of session.writers) if (writer.peer !== null) endpoints.add(writer.endpoint);
   }
 
   request(request: LlmRequest): void {
@@ -205,9 +204,9 @@ export class Receiver {
 
   sweep(): void {
     const now = this.#o.clock.now();
-    for (const session of [...this.#byTicket.values()]) {
+    for (const session of this.#byTicket.values()) {
       if (session.outcome === null) {
-        this.#expire(session);
+        this.#expire(session, now);
       } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
         const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
         this.#o.counters.add('released_unproven');
@@ -325,8 +324,8 @@ export class Receiver {
     this.#settled(session, firstTokens);
   }
 
-  #expire(session: RxSession): void {
-    const expired = session.clocks.expired();
+  #expire(session: RxSession, now: number): void {
+    const expired = session.clocks.expired(now);
     if (expired === null) return;
     const writers = session.writers.map((writer) => writer.peer?.name ?? writer.endpoint).join(', ');
     const setting = {

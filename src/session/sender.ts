@@ -80,12 +80,10 @@ export class Sender {
     return this.#sessions.size;
   }
 
-  /** Endpoints whose silence matters now. */
-  busyEndpoints(): string[] {
-    const endpoints: string[] = [];
+  /** Adds the endpoints whose silence matters now. */
+  addBusyEndpoints(endpoints: Set<string>): void {
     for (const session of this.#sessions.values())
-      for (const receiver of session.receivers.values()) endpoints.push(receiver.peer.endpoint);
-    return endpoints;
+      for (const receiver of session.receivers.values()) endpoints.add(receiver.peer.endpoint);
   }
 
   /** False until every expected receiver asked. A request that can never be sent settles as failed instead. */
@@ -255,11 +253,14 @@ export class Sender {
   sweep(): void {
     this.#early.sweep();
     this.#reports.sweep();
-    for (const session of [...this.#sessions.values()]) {
+    // Read once: with thousands of sessions, reading the time is most of a sweep.
+    const now = this.#o.clock.now();
+    // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
+    for (const { session } of this.#tasks.values())
+      if (session.outcome === null) session.clocks.setBusy(session.transferBusy, now);
+    for (const session of this.#sessions.values()) {
       if (session.outcome !== null) continue;
-      // What the executor computed since the last event counts from now on.
-      session.clocks.setBusy(session.transferBusy);
-      const expired = session.clocks.expired();
+      const expired = session.clocks.expired(now);
       if (expired === null) continue;
       const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
       const text =
