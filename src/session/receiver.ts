@@ -122,10 +122,16 @@ export class Receiver {
   }
 
   onPeerRefused(endpoint: string, error: KvTransceiverError): void {
+    let mayStillWrite = false;
     for (const session of [...this.#byTicket.values()]) {
       const writer = session.writerAt(endpoint);
-      if (writer !== undefined && !writer.asked) this.#end(session, 'failed', error);
+      if (writer === undefined) continue;
+      if (!writer.asked) this.#end(session, 'failed', error);
+      else if (!writer.drained) mayStillWrite = true;
     }
+    // A writer that was stopped or cut off for long: as long as pages wait for its word, it is greeted, so that it can give it. One that
+    // answers with a refusal would only refuse again.
+    if (mayStillWrite && error instanceof TransferTimeoutError) this.#o.greet(endpoint);
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
