@@ -191,7 +191,7 @@ export class FaultServer {
     return true;
   }
 
-  inspect(): Omit<Inspection, 'instances'> {
+  inspect(): Inspection {
     const { held, sendSessions, receiveSessions, freeAuxSlots, peers, counters } = this.#transceiver.stats();
     return {
       open: [...this.#jobs.keys()],

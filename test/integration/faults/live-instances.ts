@@ -3,6 +3,7 @@ import { RequestClocks } from '../../../src/session/request-clocks.js';
 import { RxSession, RxWriter } from '../../../src/session/rx-session.js';
 import { SendTask } from '../../../src/session/send-task.js';
 import { TxReceiver, TxSession } from '../../../src/session/tx-session.js';
+import type { LiveInstances } from './server-messages.js';
 
 const CLASSES = { RequestClocks, RxSession, RxWriter, SendTask, TxReceiver, TxSession };
 
@@ -12,7 +13,7 @@ const queryObjects = (
 ).queryObjects;
 
 /** How many objects of each session class are alive. Empty where this Node cannot tell. */
-export function liveInstances(): Record<string, number> {
+export function liveInstances(): LiveInstances {
   if (queryObjects === undefined) return {};
   return Object.fromEntries(
     Object.entries(CLASSES).map(([name, type]) => [name, queryObjects(type, { format: 'count' })]),

@@ -39,7 +39,9 @@ async function run(command: ServerCommand): Promise<unknown> {
         listener = take ?? tell;
       });
     case 'inspect':
-      return { ...running().inspect(), instances: liveInstances() };
+      return running().inspect();
+    case 'instances':
+      return liveInstances();
     case 'close': {
       const report = await running().close(5000);
       // The channel is all that is left to keep this process alive.

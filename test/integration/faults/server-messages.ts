@@ -52,6 +52,8 @@ export type ServerCommand =
   | { readonly kind: 'cancel'; readonly rid: string }
   | { readonly kind: 'stream'; readonly stream: StreamSettings }
   | { readonly kind: 'inspect' }
+  /** Slow: collects garbage several times. */
+  | { readonly kind: 'instances' }
   | { readonly kind: 'close' };
 
 /** One terminal outcome, as the transceiver gave it. */
@@ -110,9 +112,10 @@ export interface Inspection {
   readonly peers: readonly string[];
   readonly counters: Readonly<Record<string, number>>;
   readonly warnings: readonly string[];
-  /** Objects of each session class that are alive after a garbage collection. */
-  readonly instances: Readonly<Record<string, number>>;
 }
+
+/** Objects of each session class that are alive after a garbage collection. */
+export type LiveInstances = Readonly<Record<string, number>>;
 
 export interface OpenReport {
   readonly endpoint: string;

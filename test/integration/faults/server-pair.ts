@@ -128,7 +128,7 @@ export class ServerPair {
     const inspection = await quiet(server, this.#settings.pageCount, limitMs);
     expect(inspection.violations).toEqual([]);
     expect(inspection).toMatchObject(nothingHeld(this.#settings.pageCount));
-    for (const [name, count] of Object.entries(inspection.instances)) expect(count, `${name} alive`).toBe(0);
+    for (const [name, count] of Object.entries(await server.instances())) expect(count, `${name} alive`).toBe(0);
     const rids = server.outcomes.map(({ rid }) => rid);
     expect(rids.length, 'one outcome each').toBe(new Set(rids).size);
     return inspection;

@@ -5,6 +5,7 @@ import type {
   ChunkNews,
   CloseNews,
   Inspection,
+  LiveInstances,
   OpenReport,
   OutcomeNews,
   ServerCommand,
@@ -90,6 +91,10 @@ export class ServerProcess {
 
   inspect(): Promise<Inspection> {
     return this.call({ kind: 'inspect' }) as Promise<Inspection>;
+  }
+
+  instances(): Promise<LiveInstances> {
+    return this.call({ kind: 'instances' }) as Promise<LiveInstances>;
   }
 
   stream(stream: StreamSettings, limitMs: number): Promise<StreamReport> {

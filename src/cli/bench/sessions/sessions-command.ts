@@ -58,7 +58,8 @@ async function measureRows(options: OptionValues<typeof SESSIONS_OPTIONS>): Prom
   return rows;
 }
 
-function checksOf(row: SessionsRow, judge: boolean): readonly Check[] {
+/** Lost and failed requests count always, figures of speed and size on request. */
+export function checksOf(row: SessionsRow, judge: boolean): readonly Check[] {
   const subject = `${row.variant} ${row.sessions}`;
   const check = (
     name: string,
