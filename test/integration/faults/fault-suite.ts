@@ -13,7 +13,8 @@ const PATIENT = { transferQueueTimeoutMs: 60_000, noProgressTimeoutMs: 60_000, k
 
 /** What must end well between two processes, whatever moves the bytes. */
 export function faultSuite(agent: 'host' | 'nixl', env: Readonly<Record<string, string>> = {}, note = ''): void {
-  describe(`faults of two ${agent} servers${note}`, () => {
+  // Each takes seconds; the limit is for machines that are busy with other tests.
+  describe(`faults of two ${agent} servers${note}`, { timeout: 90_000 }, () => {
     const programs = new ServerPrograms();
     const pairs: ServerPair[] = [];
     afterAll(() => programs.remove());

@@ -42,11 +42,11 @@ export class ServerProcess {
     });
     this.exited = new Promise((resolve) => {
       this.child.on('exit', (code, signal) => {
-        this.#end = code ?? signal ?? 'unknown';
-        for (const { reject } of this.#calls.values()) reject(new Error(this.#describe('it ended')));
-        this.#calls.clear();
-        this.#notify();
-        resolve(this.#end);
+        const end = code ?? signal ?? 'unknown';
+        // The exit may be seen before the last messages are read; the end of the channel comes after them.
+        if (this.child.connected) this.child.once('disconnect', () => this.#ended(end));
+        else this.#ended(end);
+        resolve(end);
       });
     });
     this.child.stderr?.on('data', (chunk: Buffer) => {
@@ -162,6 +162,13 @@ export class ServerProcess {
         this.#taken(message.call)?.reject(new Error(this.#describe(message.error)));
         break;
     }
+    this.#notify();
+  }
+
+  #ended(how: number | string): void {
+    this.#end = how;
+    for (const { reject } of this.#calls.values()) reject(new Error(this.#describe('it ended')));
+    this.#calls.clear();
     this.#notify();
   }
 
