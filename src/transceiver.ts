@@ -319,8 +319,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {
     // A peer that leaves while nothing runs to or from it is news, not trouble.
-    const busy = [...this.#sender.busyEndpoints(), ...this.#receiver.busyEndpoints()].includes(peer.endpoint);
-    if (busy) this.#parts.log.warn(error.message);
+    if (this.#busyEndpoints().has(peer.endpoint)) this.#parts.log.warn(error.message);
     else this.#parts.log.info(error.message);
     this.#sender.onPeerLost(peer, error);
     this.#receiver.onPeerLost(peer, error);
@@ -344,9 +343,15 @@ export class KvCacheTransceiver implements CacheTransceiver {
       }
       this.#sender.sweep();
       this.#receiver.sweep();
-      const busy = new Set([...this.#sender.busyEndpoints(), ...this.#receiver.busyEndpoints()]);
-      this.#peers.sweep(busy, this.#load());
+      this.#peers.sweep(this.#busyEndpoints(), this.#load());
     });
+  }
+
+  #busyEndpoints(): Set<string> {
+    const endpoints = new Set<string>();
+    this.#sender.addBusyEndpoints(endpoints);
+    this.#receiver.addBusyEndpoints(endpoints);
+    return endpoints;
   }
 
   #load(): { readonly sessions: number; readonly freeAuxSlots: number } {

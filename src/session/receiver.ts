@@ -83,11 +83,10 @@ export class Receiver {
     return this.#book.size;
   }
 
-  busyEndpoints(): string[] {
-    const endpoints: string[] = [];
+  /** Adds the endpoints whose silence matters now. */
+  addBusyEndpoints(endpoints: Set<string>): void {
     for (const session of this.#book.sessions)
-      for (const writer of session.writers) if (writer.peer !== null) endpoints.push(writer.endpoint);
-    return endpoints;
+      for (const writer of session.writers) if (writer.peer !== null) endpoints.add(writer.endpoint);
   }
 
   request(request: LlmRequest): void {
@@ -145,16 +144,21 @@ export class Receiver {
   }
 
   onPeerRefused(endpoint: string, error: KvTransceiverError): void {
+    let mayStillWrite = false;
     for (const session of this.#book.sessions) {
-      if (session.outcome !== null) continue;
       const writer = session.writerAt(endpoint);
       if (session.instance === null) {
-        if (session.infoEndpoint === endpoint && !this.#auxWaiters.has(session)) this.#end(session, 'failed', error);
-      } else if (writer !== undefined && !writer.asked) {
+        const waits = session.infoEndpoint === endpoint && !this.#auxWaiters.has(session);
+        if (waits && session.outcome === null) this.#end(session, 'failed', error);
+      } else if (writer?.asked === true) mayStillWrite ||= !writer.drained;
+      else if (writer !== undefined && session.outcome === null) {
         this.#o.doubt(session.infoEndpoint);
         this.#writerFailed(session, writer, error);
       }
     }
+    // A writer that was stopped or cut off for long: as long as pages wait for its word, it is greeted, so that it can give it. One that
+    // answers with a refusal would only refuse again.
+    if (mayStillWrite && error instanceof TransferTimeoutError) this.#o.greet(endpoint);
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
@@ -238,7 +242,7 @@ export class Receiver {
     this.#giveAuxSlots();
     for (const session of this.#book.sessions) {
       if (session.outcome === null) {
-        this.#expire(session);
+        this.#expire(session, now);
         if (session.outcome !== null) continue;
         for (const writer of session.writers)
           if (session.wants(writer) && this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer);
@@ -379,8 +383,8 @@ export class Receiver {
     this.#settled(session, firstTokens);
   }
 
-  #expire(session: RxSession): void {
-    const expired = session.clocks.expired();
+  #expire(session: RxSession, now: number): void {
+    const expired = session.clocks.expired(now);
     if (expired === null) return;
     const silent = session.writers.filter((writer) => writer.outcome === null);
     const writers = silent.map((writer) => writer.peer?.name ?? writer.endpoint).join(', ') || session.infoEndpoint;

@@ -63,8 +63,8 @@ export class RequestClocks {
     this.progress();
   }
 
-  setBusy(busy: boolean): void {
-    const now = this.#clock.now();
+  /** @param now the time, when the caller has read it just now */
+  setBusy(busy: boolean, now: number = this.#clock.now()): void {
     if (busy && this.#busySinceMs === null) {
       this.#busySinceMs = now;
       this.#lastProgressMs = now;
@@ -74,8 +74,8 @@ export class RequestClocks {
     }
   }
 
-  expired(): ExpiredClock | null {
-    const now = this.#clock.now();
+  /** @param now the time, when the caller has read it just now */
+  expired(now: number = this.#clock.now()): ExpiredClock | null {
     const { transferQueueTimeoutMs, noProgressTimeoutMs, kvTransferTimeoutMs } = this.#limits;
     if (this.#waitingForPeer && now - this.#createdAtMs >= transferQueueTimeoutMs)
       return { clock: 'queue', limitMs: transferQueueTimeoutMs };

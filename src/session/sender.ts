@@ -68,6 +68,8 @@ export class Sender {
   /** Rid -> why it ended; null = completed. */
   readonly #retired = new BoundedMap<bigint, KvTransceiverError | null>(REMEMBERED_ENDS);
   readonly #tasks = new Map<number, { task: SendTask; session: TxSession }>();
+  /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
+  readonly #auxPending = new Set<TxSession>();
   #nextTaskId = 1;
   #nextFlow = 1;
 
@@ -82,12 +84,10 @@ export class Sender {
     return this.#sessions.size;
   }
 
-  /** Endpoints whose silence matters now. */
-  busyEndpoints(): string[] {
-    const endpoints: string[] = [];
+  /** Adds the endpoints whose silence matters now. */
+  addBusyEndpoints(endpoints: Set<string>): void {
     for (const session of this.#sessions.values())
-      for (const receiver of session.receivers.values()) endpoints.push(receiver.peer.endpoint);
-    return endpoints;
+      for (const receiver of session.receivers.values()) endpoints.add(receiver.peer.endpoint);
   }
 
   /** False until every expected receiver asked. A request that can never be sent settles as failed instead. */
@@ -247,19 +247,24 @@ export class Sender {
 
   /** Aux waits for the first token, which the executor learns after it handed over the last slice. */
   flushAux(): void {
-    for (const session of this.#sessions.values())
-      if (session.outcome === null && session.lastSliceSubmitted)
-        for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
+    if (this.#auxPending.size === 0) return;
+    const pending = [...this.#auxPending];
+    this.#auxPending.clear();
+    for (const session of pending)
+      if (session.outcome === null) for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
   }
 
   sweep(): void {
     for (const early of this.#early.sweep()) this.#expireEarly(early);
     this.#reports.sweep();
-    for (const session of [...this.#sessions.values()]) {
+    // Read once: with thousands of sessions, reading the time is most of a sweep.
+    const now = this.#o.clock.now();
+    // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
+    for (const { session } of this.#tasks.values())
+      if (session.outcome === null) session.clocks.setBusy(session.transferBusy, now);
+    for (const session of this.#sessions.values()) {
       if (session.outcome !== null) continue;
-      // What the executor computed since the last event counts from now on.
-      session.clocks.setBusy(session.transferBusy);
-      const expired = session.clocks.expired();
+      const expired = session.clocks.expired(now);
       if (expired === null) continue;
       const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
       const text =
@@ -411,6 +416,8 @@ export class Sender {
 
   #sendAux(session: TxSession, receiver: TxReceiver): void {
     if (receiver.remoteAuxSlot < 0 || receiver.auxTask !== null || !session.pagesDelivered(receiver)) return;
+    // Only the token, or a slot, can be missing now, and neither announces itself. What leaves below is found gone at the next flush.
+    this.#auxPending.add(session);
     const { request } = session;
     const firstToken = request.outputTokens[0];
     if (firstToken === undefined) return;
@@ -455,6 +462,7 @@ export class Sender {
   #close(session: TxSession): void {
     session.close();
     this.#sessions.delete(session.rid);
+    this.#auxPending.delete(session);
     if (session.auxSlot !== null) this.#o.aux.free(session.auxSlot);
     if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);
   }
