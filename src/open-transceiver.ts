@@ -4,7 +4,7 @@ import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import { type Clock, SystemClock } from './clock.js';
 import type { ResolvedConfig } from './config/index.js';
 import { ConfigError } from './errors.js';
-import { type PageTable, type RankInfo, rebasePageTable, withAux } from './mapping/index.js';
+import { type PageTable, type PoolMemory, type RankInfo, rebasePageTable, withAux } from './mapping/index.js';
 import { PACKAGE_VERSION } from './package-version.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
 import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
@@ -21,6 +21,8 @@ export interface OpenTransceiverOptions {
   readonly cache: KvCacheManager;
   /** What `buildPageTable` gave for the cache manager's layer groups. */
   readonly layout: { readonly table: PageTable; readonly sizeBytes: number };
+  /** Where the pages are allocated; the aux buffer is host memory always. Default: where the layout's pools say they are. */
+  readonly memory?: { readonly kind: 'host' } | { readonly kind: 'device'; readonly device: number };
   /** From `resolveCacheTransceiverConfig`; its warnings go to `log`. */
   readonly config: ResolvedConfig;
   /** Requests that can have aux content on the way at once. Default 256. */
@@ -53,9 +55,13 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
         `backend is ${config.backend}, but the agent is ${agent.kind}: create the agent that the configuration names`,
       );
     for (const { setting, message } of warnings) log.warn(`${setting}: ${message}`);
-    const pool = await agent.allocatePool({ sizeBytes: layout.sizeBytes });
+    const memory = pageMemory(options);
+    const pool = await agent.allocatePool({
+      sizeBytes: layout.sizeBytes,
+      ...(memory.kind === 'device' ? { device: memory.deviceId } : {}),
+    });
     const auxPool = await agent.allocatePool({ sizeBytes: auxSlotCount * AUX_SLOT_BYTES });
-    const pageTable = withAux(rebasePageTable(layout.table, pool.base), {
+    const pageTable = withAux(rebasePageTable(placedIn(layout.table, memory), pool.base), {
       base: auxPool.base,
       slotBytes: AUX_SLOT_BYTES,
       slotCount: auxSlotCount,
@@ -102,6 +108,24 @@ const SINGLE_RANK = {
   dpRank: 0,
   attentionDp: false,
 } as const;
+
+/** @throws ConfigError when the layout's pools are in several places and the options name none */
+function pageMemory({ memory, layout }: OpenTransceiverOptions): PoolMemory {
+  if (memory !== undefined) return memory.kind === 'host' ? memory : { kind: 'device', deviceId: memory.device };
+  const [first, ...others] = layout.table.pools.map((pool) => pool.memory);
+  if (first === undefined) return { kind: 'host' };
+  if (others.some((other) => placeOf(other) !== placeOf(first)))
+    throw new ConfigError('memory: the pools of the layout are in several places, but they are allocated together');
+  return first;
+}
+
+function placeOf(memory: PoolMemory): number {
+  return memory.kind === 'host' ? -1 : memory.deviceId;
+}
+
+function placedIn(table: PageTable, memory: PoolMemory): PageTable {
+  return { ...table, pools: table.pools.map((pool) => ({ ...pool, memory })) };
+}
 
 /** 64 random bits, never 0. */
 function randomId(): bigint {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -51,6 +52,13 @@ class P2pTransport final : public Transport {
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
   BatchLimits limits() const override { return kLimits; }
+  SliceRoute route(PeerId, std::span<const PlanGroup>) const override {
+    return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p)};
+  }
+  void take_advice(std::vector<std::string>* out) override {
+    out->insert(out->end(), std::make_move_iterator(advice_.begin()), std::make_move_iterator(advice_.end()));
+    advice_.clear();
+  }
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
   bool takes_slices() const override { return true; }
   BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
@@ -102,6 +110,7 @@ class P2pTransport final : public Transport {
   // Batches that a lost device left behind. Nothing says that they ended, so what they use is never freed.
   std::vector<Batch> lost_;
   std::vector<std::unique_ptr<P2pPeer>> given_up_;
+  std::vector<std::string> advice_;
 };
 
 Status P2pTransport::open() {
@@ -129,6 +138,10 @@ Status P2pTransport::add_pool(std::unique_ptr<DevicePool> pool) {
   if (!regions_.add({pool->base(), pool->size()})) {
     return Status(StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already");
   }
+  if (!pool->notice().empty()) {
+    advice_.push_back("a pool of " + std::to_string(pool->size()) + " bytes on GPU " + std::to_string(options_.device) +
+                      ": " + pool->notice());
+  }
   if (pool->handle().sharing == PoolSharing::kDescriptor) descriptors_.push_back(pool->handle().descriptor);
   pools_.push_back(std::move(pool));
   return Status::ok();
@@ -136,7 +149,7 @@ Status P2pTransport::add_pool(std::unique_ptr<DevicePool> pool) {
 
 Status P2pTransport::allocate_region(std::size_t size, Region* out) {
   std::unique_ptr<DevicePool> pool;
-  Status status = DevicePool::allocate(context_, size, &pool);
+  Status status = DevicePool::allocate(context_, size, &pool, options_.making);
   if (!status.is_ok()) return status;
   const Region region{pool->base(), size, MemoryKind::kDevice, options_.device};
   status = add_pool(std::move(pool));
@@ -152,8 +165,7 @@ Status P2pTransport::register_region(const Region& region) {
   std::unique_ptr<DevicePool> pool;
   Status status = DevicePool::adopt(context_, region.base, region.size, &pool);
   if (!status.is_ok()) return status;
-  // Writing from it works all the same, but a receiver's pool that nobody can map would fail each of its peers later.
-  if (pool->handle().sharing == PoolSharing::kNone) return Status(StatusCode::kCapability, pool->notice());
+  // Memory that cannot be shared can still be written from; peers that would write into it are told why they cannot.
   return add_pool(std::move(pool));
 }
 
