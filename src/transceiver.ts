@@ -13,6 +13,7 @@ import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
 import { Sender } from './session/sender.js';
 import { TransferLedger } from './session/transfer-ledger.js';
+import { WriterFences } from './session/writer-fences.js';
 import type { Frame } from './wire/index.js';
 import type { Messenger } from './wire/messenger.js';
 
@@ -91,6 +92,12 @@ export class KvCacheTransceiver implements CacheTransceiver {
       onMessage: (frame) => this.#onFrame(frame),
       onBadFrame: (error) => this.#peers.onBadFrame(error),
     });
+    const fences = new WriterFences(agent, (peer) => {
+      counters.add('writers_fenced');
+      const known = this.#peers.at(peer.endpoint);
+      if (known?.incarnation === peer.incarnation) this.#peers.lose(known, 'its process has ended');
+      this.#receiver.onWriterFenced(peer);
+    });
     this.#peers = new PeerRegistry({
       channel: this.#channel,
       agent,
@@ -98,7 +105,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
       self: () => rankInfo,
       counters,
       events: {
-        onReady: (peer) => this.#receiver.onPeerReady(peer),
+        onReady: (peer) => {
+          fences.watch(peer);
+          this.#receiver.onPeerReady(peer);
+        },
         onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),
         onLost: (peer, error) => this.#onPeerLost(peer, error),
       },
@@ -123,6 +133,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });
+    agent.onAdvice?.((message) => log.warn(message));
     agent.onCompletions((batch) => this.#sender.onCompletions(batch));
     messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
     this.#sweepTimer = this.#armSweep();

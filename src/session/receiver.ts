@@ -142,6 +142,15 @@ export class Receiver {
     if (mayStillWrite) this.#o.greet(peer.endpoint);
   }
 
+  /** Its process has ended, so that nothing it started can write here any more. */
+  onWriterFenced(peer: Peer): void {
+    for (const session of [...this.#byTicket.values()]) {
+      for (const writer of session.writers)
+        if (writer.peer?.incarnation === peer.incarnation) writer.reportedDrained = true;
+      this.#releaseIfDrained(session);
+    }
+  }
+
   onAccepted(peer: Peer, ticket: bigint): void {
     const live = this.#live(peer, ticket, 'ACCEPTED');
     if (live === null) return;
