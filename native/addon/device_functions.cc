@@ -120,6 +120,28 @@ void close_stream(const Napi::CallbackInfo& info, Environment* environment) {
   environment->desk().drop_stream(to_size(info.Env(), to_number(info, 0, "stream"), "stream"));
 }
 
+void clear_memory(const Napi::CallbackInfo& info, Environment* environment) {
+  const Napi::Env env = info.Env();
+  const std::uint64_t handle = to_size(env, to_number(info, 0, "stream"), "stream");
+  const std::uint64_t address = to_size(env, to_number(info, 1, "address"), "address");
+  const std::uint64_t length = to_size(env, to_number(info, 2, "length"), "length");
+  const std::uint64_t rounds = to_size(env, to_number(info, 3, "rounds"), "rounds");
+  Region region;
+  const MemoryLease held = environment->lease(env, address, length, "clear", &region);
+  const std::shared_ptr<const CudaContext> context = environment->desk().devices()->find(region.device);
+  if (region.kind != MemoryKind::kDevice || context == nullptr) {
+    throw_argument(env, "clear: the address is no memory of a GPU that was opened in this thread");
+  }
+  const CurrentContext current(*context);
+  Status status = current.status();
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): streams are known by number
+  auto* const stream = reinterpret_cast<cuda::Stream>(handle);
+  for (std::uint64_t i = 0; i < rounds && status.is_ok(); ++i) {
+    status = context->api().check(context->api().cuMemsetD8Async(address, 0, length, stream), "cuMemsetD8Async");
+  }
+  if (!status.is_ok()) throw_status(env, status);
+}
+
 Napi::Value record_device_event(const Napi::CallbackInfo& info, Environment* environment) {
   const Napi::Env env = info.Env();
   std::uint32_t event = 0;

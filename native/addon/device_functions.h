@@ -14,6 +14,9 @@ Napi::Value open_device(const Napi::CallbackInfo& info, Environment* environment
 Napi::Value create_stream(const Napi::CallbackInfo& info, Environment* environment);
 // (stream)
 void close_stream(const Napi::CallbackInfo& info, Environment* environment);
+// (stream, address, length, rounds): queues `rounds` writes of zeros to device memory of an agent of this environment
+// and returns. Whoever asks keeps the pool until the stream has passed them.
+void clear_memory(const Napi::CallbackInfo& info, Environment* environment);
 // (ordinal, stream) -> event. Queued behind what the stream has now.
 Napi::Value record_device_event(const Napi::CallbackInfo& info, Environment* environment);
 // (event) -> EventState, or the text of its failure. Never waits.

@@ -27,6 +27,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
                              InstanceMethod("openDevice", &KvTransceiverAddon::open_gpu),
                              InstanceMethod("createStream", &KvTransceiverAddon::create_gpu_stream),
                              InstanceMethod("closeStream", &KvTransceiverAddon::close_gpu_stream),
+                             InstanceMethod("clearMemory", &KvTransceiverAddon::clear_pool),
                              InstanceMethod("recordDeviceEvent", &KvTransceiverAddon::record_event),
                              InstanceMethod("queryDeviceEvent", &KvTransceiverAddon::query_event),
                              InstanceMethod("failDeviceEvent", &KvTransceiverAddon::fail_event),
@@ -48,6 +49,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
   Napi::Value open_gpu(const Napi::CallbackInfo& info) { return open_device(info, &environment_); }
   Napi::Value create_gpu_stream(const Napi::CallbackInfo& info) { return create_stream(info, &environment_); }
   void close_gpu_stream(const Napi::CallbackInfo& info) { close_stream(info, &environment_); }
+  void clear_pool(const Napi::CallbackInfo& info) { clear_memory(info, &environment_); }
   Napi::Value record_event(const Napi::CallbackInfo& info) { return record_device_event(info, &environment_); }
   Napi::Value query_event(const Napi::CallbackInfo& info) { return query_device_event(info, &environment_); }
   void fail_event(const Napi::CallbackInfo& info) { fail_device_event(info, &environment_); }

@@ -1,4 +1,5 @@
 import type { NativeModule } from './native.js';
+import { typedError } from './native-error.js';
 
 export type StreamPriority = 'low' | 'high';
 
@@ -13,6 +14,19 @@ export class CudaStream {
     this.device = device;
     this.handle = handle;
     this.#native = native;
+  }
+
+  /**
+   * Queues writes of zeros and returns; several rounds keep the GPU busy for a known time (about 4 TB/s on an H200). The pool must stay
+   * until the stream has passed them.
+   * @throws ArgumentError for an address that is not device memory of an agent of this thread
+   */
+  clear(address: number, length: number, rounds = 1): void {
+    try {
+      this.#native.clearMemory(this.handle, address, length, rounds);
+    } catch (error) {
+      throw typedError(error);
+    }
   }
 
   /** Idempotent. */

@@ -132,6 +132,7 @@ export interface NativeModule {
   /** Resolves with the CUstream. */
   createStream(ordinal: number, isHigh: number): Promise<number>;
   closeStream(stream: number): void;
+  clearMemory(stream: number, address: number, length: number, rounds: number): void;
   recordDeviceEvent(ordinal: number, stream: number): number;
   /** 0 pending, 1 reached, or why it failed. */
   queryDeviceEvent(event: number): number | string;
