@@ -1,7 +1,7 @@
 import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import type { Clock, Timer } from './clock.js';
-import { type PeerLostError, StateError } from './errors.js';
+import { type PeerLostError, StateError, TransportError } from './errors.js';
 import type { LlmRequest } from './executor/request.js';
 import type { RankInfo } from './mapping/rank-info.js';
 import type { AuxBuffer } from './session/aux-buffer.js';
@@ -113,9 +113,19 @@ export class KvCacheTransceiver implements CacheTransceiver {
         onLost: (peer, error) => this.#onPeerLost(peer, error),
       },
     });
-    const onSettled = (settled: Settled): void => {
+    const publish = (settled: Settled): void => {
       this.#settled.push(settled);
       this.#signalActivity();
+    };
+    const onSettled = (settled: Settled): void => {
+      const isReceived = settled.side === 'generation' && settled.outcome === 'completed';
+      const flushed = isReceived ? (agent.flushInbound?.() ?? null) : null;
+      if (flushed === null) publish(settled);
+      else
+        flushed.then(
+          () => publish(settled),
+          (cause: unknown) => publish(unreadable(settled, cause)),
+        );
     };
     const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
     this.#sender = new Sender({
@@ -339,4 +349,14 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #requireOpen(): void {
     if (this.#lifecycle !== 'open') throw new StateError(`the transceiver at ${this.endpoint} is ${this.#lifecycle}`);
   }
+}
+
+/** The pages arrived, but nothing says that this GPU's kernels would see them. */
+function unreadable(settled: Settled, cause: unknown): Settled {
+  const why = cause instanceof Error ? cause.message : String(cause);
+  const error = new TransportError(`what was received cannot be made visible to the GPU: ${why}`, {
+    cause,
+    drained: true,
+  });
+  return { ...settled, outcome: 'failed', error };
 }

@@ -38,6 +38,7 @@ Napi::Function NativeAgent::define(Napi::Env env) {
                          InstanceMethod<&NativeAgent::explain>("explain"),
                          InstanceMethod<&NativeAgent::watch_process>("watchProcess"),
                          InstanceMethod<&NativeAgent::unwatch_process>("unwatchProcess"),
+                         InstanceMethod<&NativeAgent::flush_inbound>("flushInbound"),
                          InstanceMethod<&NativeAgent::prepare_fragments>("prepareFragments"),
                          InstanceMethod<&NativeAgent::create_event>("createEvent"),
                          InstanceMethod<&NativeAgent::signal_event>("signalEvent"),

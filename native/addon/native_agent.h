@@ -52,6 +52,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   Napi::Value remove_peer(const Napi::CallbackInfo& info);
   Napi::Value explain(const Napi::CallbackInfo& info);
   Napi::Value watch_process(const Napi::CallbackInfo& info);
+  Napi::Value flush_inbound(const Napi::CallbackInfo& info);
   void unwatch_process(const Napi::CallbackInfo& info);
   Napi::Value prepare_fragments(const Napi::CallbackInfo& info);
   Napi::Value create_event(const Napi::CallbackInfo& info);

@@ -63,6 +63,15 @@ Napi::Value NativeAgent::watch_process(const Napi::CallbackInfo& info) {
   return reply->promise();
 }
 
+Napi::Value NativeAgent::flush_inbound(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const auto reply = expect_reply(env);
+  session_->engine->push(FlushInbound{
+      [reply](const Status& status) { Reply::settle(reply, status, [](Napi::Env e) { return e.Undefined(); }); }});
+  return reply->promise();
+}
+
 void NativeAgent::unwatch_process(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   if (state_ != State::kOpen) return;

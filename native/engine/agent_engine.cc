@@ -182,6 +182,12 @@ void AgentEngine::handle_one(UnwatchProcess& command) {
   if (loop_) transport_->unwatch_process(command.watch);
 }
 
+void AgentEngine::handle_one(FlushInbound& command) {
+  Status status = refusal();
+  if (status.is_ok()) status = transport_->flush_inbound();
+  command.reply(status);
+}
+
 void AgentEngine::handle_one(CloseAgent& command) {
   close_replies_.push_back(std::move(command.reply));
   if (close_deadline_) {

@@ -57,6 +57,9 @@ struct WatchProcess {
   std::vector<std::byte> metadata;
   StatusReply reply;
 };
+struct FlushInbound {
+  StatusReply reply;
+};
 struct UnwatchProcess {
   WatchId watch = 0;
 };
@@ -66,6 +69,6 @@ struct CloseAgent {
 };
 
 using Command = std::variant<AllocateRegion, RegisterRegion, GetMetadata, AddPeer, RemovePeer, Submission,
-                             CancelSubmission, EventsChanged, WatchProcess, UnwatchProcess, CloseAgent>;
+                             CancelSubmission, EventsChanged, WatchProcess, UnwatchProcess, FlushInbound, CloseAgent>;
 
 }  // namespace kvt

@@ -100,6 +100,20 @@ Status DevicePaths::add(const Region& region) {
   return Status::ok();
 }
 
+Status DevicePaths::flush_inbound() const {
+  // Peers of this machine write over the GPU's own link, whose order needs no help.
+  if (context_ == nullptr || !options_.base_reaches_devices) return Status::ok();
+  const int ordered_for = context_->attribute(cuda::kAttributeGpuDirectRdmaWritesOrdering);
+  if (ordered_for >= cuda::kRdmaWritesOrderedForOwner) return Status::ok();
+  const CudaApi& api = context_->api();
+  if (api.cuFlushGPUDirectRDMAWrites == nullptr) {
+    return Status(StatusCode::kCapability,
+                  "the driver cannot flush what a network card wrote into GPU memory; update the NVIDIA driver");
+  }
+  return api.check(api.cuFlushGPUDirectRDMAWrites(cuda::kFlushCurrentContext, cuda::kFlushToOwner),
+                   "cuFlushGPUDirectRDMAWrites");
+}
+
 void DevicePaths::take_advice(std::vector<std::string>* out) {
   if (p2p_ != nullptr) p2p_->take_advice(&advice_);
   for (std::string& text : advice_) out->push_back(std::move(text));

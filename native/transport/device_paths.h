@@ -37,6 +37,9 @@ class DevicePaths {
   bool base_reaches_pools() const { return why_no_rdma_.empty(); }
   const std::string& why_no_rdma() const { return why_no_rdma_; }
 
+  // See Transport::flush_inbound.
+  Status flush_inbound() const;
+
   // Appends what fell back since the last call.
   void take_advice(std::vector<std::string>* out);
 

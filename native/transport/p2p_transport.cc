@@ -80,6 +80,7 @@ class P2pTransport final : public Transport {
   struct Launch {
     std::vector<CopyPart> parts;
     bool is_bulk = true;
+    std::size_t slot_bytes = 0;
   };
 
   static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
@@ -104,6 +105,9 @@ class P2pTransport final : public Transport {
   CudaStream ready_stream_;
   CudaStream waiting_stream_;
   CudaStream idle_stream_;  // for uploads that are waited for
+  // Slots travel beside the slice before theirs; on the copies' own stream they would hold it up between two kernels.
+  CudaStream upload_stream_;
+  CudaEvent uploaded_;
   std::vector<CudaEvent> spare_events_;
   std::unordered_map<PeerId, P2pPeer> peers_;
   std::unordered_map<BatchId, Batch> batches_;
@@ -118,10 +122,12 @@ Status P2pTransport::open() {
   if (!status.is_ok()) return status;
   status = PageKernels::load(context_, &kernels_);
   if (!status.is_ok()) return status;
-  for (CudaStream* stream : {&ready_stream_, &waiting_stream_, &idle_stream_}) {
+  for (CudaStream* stream : {&ready_stream_, &waiting_stream_, &idle_stream_, &upload_stream_}) {
     status = CudaStream::create(context_, StreamPriority::kLow, stream);
     if (!status.is_ok()) return status;
   }
+  status = CudaEvent::create(context_, EventTiming::kOff, &uploaded_);
+  if (!status.is_ok()) return status;
   buffers_.emplace(context_);
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) {
@@ -252,8 +258,9 @@ bool P2pTransport::goes_by_engine(std::span<const PlanGroup> groups, std::vector
   for (const PlanGroup& group : groups) {
     bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
   }
-  // Without this the runs of every scattered slice would be counted only to find that there are too many.
-  if (bytes < kEngineRunBytes) return false;
+  // Without this the runs of every scattered slice would be counted only to find that there are too many. The shape
+  // counts at least as many as there are; those that join over fragments are few.
+  if (bytes < kEngineRunBytes || shape_of(groups).runs > 4 * kMaxEngineRuns) return false;
   PlanCursor cursor(std::vector<PlanGroup>(groups.begin(), groups.end()));
   (void)cursor.take(kMaxEngineRuns, static_cast<std::size_t>(bytes), runs);
   return cursor.is_done() && bytes / runs->size() >= kEngineRunBytes;
@@ -298,6 +305,7 @@ Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, Dev
     out->is_bulk = out->is_bulk && table->copy.is_bulk_aligned && table->copy.mean_piece_bytes >= kSmallestBulkPiece;
     at += bytes;
   }
+  out->slot_bytes = at;
   return Status::ok();
 }
 
@@ -369,7 +377,9 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const
     return failed(std::move(status));
   }
   // The slots travel before the event is waited for, so that they cost nothing once it is reached.
-  status = slots.upload(slots.size(), stream);
+  status = slots.upload(prepared.slot_bytes, upload_stream_);
+  if (status.is_ok()) status = uploaded_.record(upload_stream_);
+  if (status.is_ok()) status = uploaded_.wait_on(stream);
   if (status.is_ok() && after != nullptr) status = after->wait_on(stream);
   if (status.is_ok()) status = launch(prepared, stream);
   return finish_post(batch, peer, std::move(slots), stream, std::move(status));

@@ -155,6 +155,10 @@ class Transport {
   // Each watch at most once. Appends.
   virtual void take_ended(std::vector<WatchId>* out) { (void)out; }
 
+  // Called before the consumer of device memory reads what peers wrote, where a network card may have written it: makes
+  // that visible to the GPU's kernels where the GPU does not do so by itself.
+  virtual Status flush_inbound() { return Status::ok(); }
+
   // What goes another way than it might, and why; each text once. Appends.
   virtual void take_advice(std::vector<std::string>* out) { (void)out; }
 

@@ -84,6 +84,7 @@ class NativeTransferAgent implements TransferAgent {
   /** Of prepared fragments, so that a plan made of the same ones can be explained. */
   readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
   #listener: ((batch: readonly (Completion | DrainedNotice)[]) => void) | null = null;
+  #hasDeviceMemory = false;
   #closing: Promise<CloseReport> | null = null;
   // Reused, so that a submission allocates nothing that grows with its slots.
   #head = new Float64Array(HEAD + 2 * 8);
@@ -130,11 +131,13 @@ class NativeTransferAgent implements TransferAgent {
 
   async allocatePool({ sizeBytes, device }: { readonly sizeBytes: number; readonly device?: number }): Promise<Pool> {
     const base = await this.#ask((native) => native.allocateRegion(sizeBytes, deviceNumber(device)));
+    this.#hasDeviceMemory ||= device !== undefined;
     return device === undefined ? { base, sizeBytes } : { base, sizeBytes, device };
   }
 
   async registerPool({ address, sizeBytes, device }: EngineMemory): Promise<Pool> {
     await this.#ask((native) => native.registerRegion(address, sizeBytes, device));
+    this.#hasDeviceMemory = true;
     return { base: address, sizeBytes, device };
   }
 
@@ -229,6 +232,12 @@ class NativeTransferAgent implements TransferAgent {
 
   onPeerFenced(listener: (peerId: string) => void): void {
     this.#watches.listener = listener;
+  }
+
+  flushInbound(): Promise<void> | null {
+    // Host memory is coherent, and without NIXL only peers of this machine write, over the GPU's own link.
+    if (this.kind !== 'nixl' || !this.#hasDeviceMemory) return null;
+    return this.#ask((native) => native.flushInbound());
   }
 
   onAdvice(listener: (message: string) => void): void {

@@ -33,6 +33,7 @@ export interface NativeAgent {
   /** A notice of kind 2 with this number follows when the process that published the metadata has ended. */
   watchProcess(watch: number, metadata: Uint8Array): Promise<void>;
   unwatchProcess(watch: number): void;
+  flushInbound(): Promise<void>;
   createEvent(): number;
   signalEvent(event: number): void;
   failEvent(event: number, message: string): void;

@@ -165,6 +165,11 @@ export interface TransferAgent {
   unwatchPeer?(peerId: string): void;
   /** One listener, called once for each watched peer. */
   onPeerFenced?(listener: (peerId: string) => void): void;
+  /**
+   * Before pages that peers wrote are read on a GPU: resolves when what a network card wrote there is visible to its kernels. Null
+   * when this agent's memory needs no such care.
+   */
+  flushInbound?(): Promise<void> | null;
   /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
   onAdvice?(listener: (message: string) => void): void;
 

@@ -5,6 +5,7 @@ import { CudaDevice } from '../../dist/agent/cuda-device.js';
 import { createAgent } from '../../dist/agent/native-agent.js';
 import {
   applyPlan,
+  Child,
   closePair,
   devicePairs,
   fragment,
@@ -16,6 +17,7 @@ import {
   randomFragments,
   sha256,
   skip,
+  withLimit,
 } from './support.mjs';
 
 const MIB = 2 ** 20;
@@ -107,6 +109,17 @@ for (const devices of devicePairs) {
       pair.agent.submit(submission(1, event));
       assert.equal((await pair.log.of(1)).status, 'transferred');
       assert.equal(event.query(), 'reached');
+      // Behind work: the slice is queued at once and moves what the stream has written by the time it gets there.
+      await pair.agent.writeMemory(pair.pool.base, noise(POOL, 8));
+      stream.clear(pair.pool.base, POOL, 2000);
+      event.record(stream);
+      pair.agent.submit(submission(3, event));
+      assert.equal(event.query(), 'pending');
+      assert.equal((await pair.log.of(3)).status, 'transferred');
+      assert.equal(event.query(), 'reached');
+      const { bytes } = await pair.child.ask('read', { offset: 32768, length: 32768 });
+      assert.ok(bytes.every((byte) => byte === 0));
+      assert.throws(() => stream.clear(4096, 4096), { code: 'ERR_KVT_ARGUMENT' });
       // Recorded again, on a raw handle, while nothing waits for it; a bigint is as good as a number.
       event.record(BigInt(stream.handle));
       pair.agent.submit(submission(2, event));
@@ -173,7 +186,6 @@ test('device to host memory has no path without NIXL, and says so', { skip }, as
 test('the end of a writer that was killed is told, and no byte lands afterwards', { skip }, async () => {
   for (const [from, to] of devicePairs) {
     const size = 256 * MIB;
-    const { Child } = await import('./support.mjs');
     const agent = await createAgent({ kind: 'host', name: 'target', device: to });
     const pool = await agent.allocatePool({ sizeBytes: size, device: to });
     const metadata = await agent.metadata();
@@ -193,7 +205,8 @@ test('the end of a writer that was killed is told, and no byte lands afterwards'
       await new Promise((resolve) => setTimeout(resolve, 50));
       const killedAtMs = performance.now();
       await writer.kill();
-      const told = await isFenced;
+      // Agents do not keep the process alive; the limit's timer does.
+      const told = await withLimit(isFenced, 'the end of the writer was not told', 10_000);
       assert.equal(told.peerId, `flood-${round}`);
       // From here on the pages are ours.
       const canary = new Uint8Array(MIB).fill(0xc5);

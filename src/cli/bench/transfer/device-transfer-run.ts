@@ -28,8 +28,8 @@ export interface LaneSamples {
 export interface SliceCosts {
   readonly submitUs: readonly number[];
   readonly postingUs: readonly number[];
-  /** From the event to the end of a slice of one page, less what such a slice takes by itself. */
-  readonly eventToFirstByteUs: readonly number[];
+  /** From the event to the end of a slice of one page of 4 KiB, queued behind it: no less than to its first byte. */
+  readonly eventToPageUs: readonly number[];
 }
 
 interface Lane extends BenchAgent {
@@ -152,11 +152,8 @@ export class DeviceTransferRun {
     const gpu = await CudaDevice.open(this.#gpus[0]);
     const stream = await gpu.createStream('high');
     const one = Int32Array.of(0, 0);
-    const alone: number[] = [];
-    const behind: number[] = [];
+    const eventToPageUs: number[] = [];
     for (let i = -5; i < SLICE_SAMPLES; i++) {
-      const by = this.#submit(lane, table, one, null);
-      const first = await this.#receiver.orLost(by.done);
       const event = gpu.createEvent();
       stream.clear(lane.base, Math.min(BUSY_BYTES, this.#totalBytes), BUSY_ROUNDS);
       event.record(stream);
@@ -164,14 +161,11 @@ export class DeviceTransferRun {
       // This thread only watches: it notes when the stream got there.
       while (event.query() === 'pending');
       const reachedAtMs = this.#clock.now();
-      const second = await this.#receiver.orLost(done);
-      if (i < 0) continue;
-      alone.push(first.finishedAtMs - (first.postedAtMs ?? 0));
-      behind.push(second.finishedAtMs - reachedAtMs);
+      const completion = await this.#receiver.orLost(done);
+      if (i >= 0) eventToPageUs.push((completion.finishedAtMs - reachedAtMs) * 1000);
     }
     stream.close();
-    const usual = [...alone].sort((a, b) => a - b)[alone.length >> 1] ?? 0;
-    return { submitUs, postingUs, eventToFirstByteUs: behind.map((ms) => (ms - usual) * 1000) };
+    return { submitUs, postingUs, eventToPageUs };
   }
 
   async close(): Promise<void> {
@@ -201,16 +195,22 @@ export class DeviceTransferRun {
     return { done, submitMs: this.#clock.now() - startMs, startMs };
   }
 
+  /** From the first submission to the last byte; pages go in slices, as chunks of prefill hand them over. */
   async #transfer(lane: Lane, fragments: FragmentTable, slotPairs: Int32Array, bytes: number): Promise<number> {
-    const { done, startMs } = this.#submit(lane, fragments, slotPairs, null);
-    const completion = await this.#receiver.orLost(done);
-    if (completion.status !== 'transferred' || completion.bytes !== bytes) {
-      throw (
-        completion.error ??
-        new TransportError(`${lane.spec.name}: ${completion.status}, ${completion.bytes} of ${bytes} bytes`)
-      );
+    const slices: Promise<Completion>[] = [];
+    let startMs = Number.NaN;
+    for (let at = 0; at < slotPairs.length; at += 2 * SLICE_PAGES) {
+      const submitted = this.#submit(lane, fragments, slotPairs.subarray(at, at + 2 * SLICE_PAGES), null);
+      if (at === 0) startMs = submitted.startMs;
+      slices.push(submitted.done);
     }
-    return completion.finishedAtMs - startMs;
+    const completions = await this.#receiver.orLost(Promise.all(slices));
+    const failed = completions.find(({ status }) => status !== 'transferred');
+    const moved = completions.reduce((sum, completion) => sum + completion.bytes, 0);
+    if (failed !== undefined || moved !== bytes) {
+      throw failed?.error ?? new TransportError(`${lane.spec.name}: ${moved} of ${bytes} bytes arrived`);
+    }
+    return Math.max(...completions.map(({ finishedAtMs }) => finishedAtMs)) - startMs;
   }
 
   async #verify(lane: Lane, pageBytes: number, slotCount: number, slots: Int32Array): Promise<number> {

@@ -107,12 +107,16 @@ export class BenchServer {
     });
     // The port first: it is what most often cannot be had, and costs nothing to give back.
     const messenger = await ZeromqMessenger.open({ port: settings.listenPort });
-    const { agent, content } = await openAgent(settings.agent, settings.linkGbps, settings.role).catch(
-      async (error) => {
-        await messenger.close(0);
-        throw error;
-      },
-    );
+    const { device } = settings;
+    const { agent, content } = await openAgent(
+      settings.agent,
+      settings.linkGbps,
+      settings.role,
+      device === undefined ? {} : { device },
+    ).catch(async (error) => {
+      await messenger.close(0);
+      throw error;
+    });
     const log = new ServerLog();
     const opened = await openTransceiver({
       instanceName: settings.role,
@@ -120,6 +124,7 @@ export class BenchServer {
       messenger,
       cache,
       layout,
+      memory: device === undefined ? { kind: 'host' } : { kind: 'device', device },
       config: resolveCacheTransceiverConfig(
         { ...TIMEOUTS, enablePipelinedTransfer: true, backend: settings.agent === 'host' ? 'HOST' : 'NIXL' },
         { role: settings.role, scheduleStyle: 'generation_first', chunkedPrefillEffective: true, beamWidth: 1 },

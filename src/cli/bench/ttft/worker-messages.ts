@@ -7,6 +7,8 @@ export interface WorkerSettings {
   readonly model: string;
   readonly agent: 'host' | 'nixl';
   readonly linkGbps: number | null;
+  /** The GPU of the pages; absent = host memory. */
+  readonly device?: number;
   readonly tokensPerBlock: number;
   readonly chunkTokens: number;
   readonly slotCount: number;
