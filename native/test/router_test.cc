@@ -138,7 +138,7 @@ TEST_F(ProcessWatchTest, OtherMachinesAndNamespacesCannotBeWatched) {
 TEST(RouterTest, HostMemoryGoesByTheBaseTransport) {
   auto owned = std::make_unique<FakeTransport>();
   FakeTransport* const base = owned.get();
-  const auto router = make_router_transport(std::move(owned), {});
+  const auto router = make_router_transport(std::move(owned), RouterOptions());
   ASSERT_TRUE(router->open().is_ok());
   std::vector<std::byte> metadata;
   ASSERT_TRUE(router->metadata(&metadata).is_ok());
@@ -165,7 +165,7 @@ TEST(RouterTest, HostMemoryGoesByTheBaseTransport) {
 }
 
 TEST(RouterTest, MetadataOfTheBaseTransportAloneIsRefused) {
-  const auto router = make_router_transport(std::make_unique<FakeTransport>(), {});
+  const auto router = make_router_transport(std::make_unique<FakeTransport>(), RouterOptions());
   ASSERT_TRUE(router->open().is_ok());
   EXPECT_EQ(router->begin_add_peer(1, bytes_of({7, 7, 7})).code(), StatusCode::kTransport);
   EXPECT_TRUE(router->close());
@@ -177,15 +177,18 @@ TEST(PathCostTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
   EXPECT_EQ(shape.bytes, std::uint64_t{2048} * 32768);
   EXPECT_EQ(shape.runs, 2048U);
   EXPECT_EQ(shape.pieces, 2048U);
-  const PathState there{true, "there"};
+  PeerPaths paths;
   DataPath path = DataPath::kHost;
-  ASSERT_TRUE(cheapest_path({.p2p = there, .rdma = there, .bounce = {}}, shape, &path));
-  EXPECT_EQ(path, DataPath::kP2p);
-  ASSERT_TRUE(cheapest_path({.p2p = {}, .rdma = there, .bounce = there}, shape, &path));
-  EXPECT_EQ(path, DataPath::kBounce);
-  ASSERT_TRUE(cheapest_path({.p2p = {}, .rdma = there, .bounce = {}}, shape, &path));
+  EXPECT_FALSE(cheapest_path(paths, shape, &path));
+  paths.rdma.is_available = true;
+  ASSERT_TRUE(cheapest_path(paths, shape, &path));
   EXPECT_EQ(path, DataPath::kRdma);
-  EXPECT_FALSE(cheapest_path({}, shape, &path));
+  paths.bounce.is_available = true;
+  ASSERT_TRUE(cheapest_path(paths, shape, &path));
+  EXPECT_EQ(path, DataPath::kBounce);
+  paths.p2p.is_available = true;
+  ASSERT_TRUE(cheapest_path(paths, shape, &path));
+  EXPECT_EQ(path, DataPath::kP2p);
   // One long run is as fast by NIXL, and never slower than 2 % by the copy engine of p2p.
   const SliceShape whole{.bytes = std::uint64_t{256} << 20, .runs = 1, .pieces = 1};
   EXPECT_LE(estimate_us(DataPath::kP2p, whole), 1.02 * estimate_us(DataPath::kRdma, whole));

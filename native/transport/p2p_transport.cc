@@ -6,6 +6,7 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
 #include <iterator>
 #include <string>
 #include <unordered_map>
@@ -71,10 +72,17 @@ class P2pTransport final : public Transport {
   bool close() override;
 
  private:
+  // A stream whose batches end in the order they were posted, so that only the oldest is worth asking the driver about:
+  // 64 queries of a microsecond each would hold up the next launch.
+  struct Lane {
+    CudaStream stream;
+    std::deque<BatchId> order;
+  };
   struct Batch {
     PeerId peer = 0;
     CudaEvent done;
     DeviceBuffer slots;
+    Lane* lane = nullptr;
   };
   // What post_slice puts together before anything is queued.
   struct Launch {
@@ -90,7 +98,7 @@ class P2pTransport final : public Transport {
   Status copy_runs(const P2pPeer& to, std::span<const Run> runs, const CudaStream& stream) const;
   Status prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out);
   Status launch(const Launch& launch, const CudaStream& stream) const;
-  BatchResult finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, const CudaStream& stream, Status queued);
+  BatchResult finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, Lane* lane, Status queued);
 
   P2pOptions options_;
   std::shared_ptr<const CudaContext> context_;
@@ -102,8 +110,8 @@ class P2pTransport final : public Transport {
   std::optional<HostListener> listener_;
   std::unique_ptr<PageKernels> kernels_;
   std::optional<DeviceBufferPool> buffers_;
-  CudaStream ready_stream_;
-  CudaStream waiting_stream_;
+  Lane ready_;
+  Lane waiting_;
   CudaStream idle_stream_;  // for uploads that are waited for
   // Slots travel beside the slice before theirs; on the copies' own stream they would hold it up between two kernels.
   CudaStream upload_stream_;
@@ -122,7 +130,7 @@ Status P2pTransport::open() {
   if (!status.is_ok()) return status;
   status = PageKernels::load(context_, &kernels_);
   if (!status.is_ok()) return status;
-  for (CudaStream* stream : {&ready_stream_, &waiting_stream_, &idle_stream_, &upload_stream_}) {
+  for (CudaStream* stream : {&ready_.stream, &waiting_.stream, &idle_stream_, &upload_stream_}) {
     status = CudaStream::create(context_, StreamPriority::kLow, stream);
     if (!status.is_ok()) return status;
   }
@@ -323,17 +331,17 @@ Status P2pTransport::launch(const Launch& launch, const CudaStream& stream) cons
   return Status::ok();
 }
 
-BatchResult P2pTransport::finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, const CudaStream& stream,
-                                      Status queued) {
+BatchResult P2pTransport::finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, Lane* lane, Status queued) {
   CudaEvent done;
   if (queued.is_ok()) queued = take_event(&done);
-  if (queued.is_ok()) queued = done.record(stream);
+  if (queued.is_ok()) queued = done.record(lane->stream);
   if (queued.is_ok()) {
-    batches_.emplace(batch, Batch{peer, std::move(done), std::move(slots)});
+    batches_.emplace(batch, Batch{peer, std::move(done), std::move(slots), lane});
+    lane->order.push_back(batch);
     return {BatchState::kInFlight, false, {}};
   }
   // Part of it may be queued already, and reads the slots. A device that refuses a launch is lost.
-  lost_.push_back(Batch{peer, {}, std::move(slots)});
+  lost_.push_back(Batch{peer, {}, std::move(slots), lane});
   return {BatchState::kFailed, true, std::move(queued)};
 }
 
@@ -344,9 +352,9 @@ BatchResult P2pTransport::post(BatchId batch, PeerId peer, std::span<const Run> 
   }
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return failed(current.status());
-  Status status = copy_runs(entry->second, runs, ready_stream_);
+  Status status = copy_runs(entry->second, runs, ready_.stream);
   if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-  return finish_post(batch, peer, {}, ready_stream_, std::move(status));
+  return finish_post(batch, peer, {}, &ready_, std::move(status));
 }
 
 BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
@@ -361,13 +369,14 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return failed(current.status());
 
-  const CudaStream& stream = after == nullptr ? ready_stream_ : waiting_stream_;
+  Lane* const lane = after == nullptr ? &ready_ : &waiting_;
+  const CudaStream& stream = lane->stream;
   std::vector<Run> runs;
   if (goes_by_engine(groups, &runs)) {
     Status status = after == nullptr ? Status::ok() : after->wait_on(stream);
     if (status.is_ok()) status = copy_runs(to, runs, stream);
     if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-    return finish_post(batch, peer, {}, stream, std::move(status));
+    return finish_post(batch, peer, {}, lane, std::move(status));
   }
   DeviceBuffer slots;
   Launch prepared;
@@ -382,24 +391,28 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const
   if (status.is_ok()) status = uploaded_.wait_on(stream);
   if (status.is_ok() && after != nullptr) status = after->wait_on(stream);
   if (status.is_ok()) status = launch(prepared, stream);
-  return finish_post(batch, peer, std::move(slots), stream, std::move(status));
+  return finish_post(batch, peer, std::move(slots), lane, std::move(status));
 }
 
 BatchResult P2pTransport::poll(BatchId batch) {
   const auto entry = batches_.find(batch);
   if (entry == batches_.end()) return failed(Status(StatusCode::kInternal, "unknown batch " + std::to_string(batch)));
+  std::deque<BatchId>& order = entry->second.lane->order;
+  if (order.front() != batch) return {BatchState::kInFlight, false, {}};
   Status error;
   switch (entry->second.done.query(&error)) {
     case EventProgress::kPending:
       return {BatchState::kInFlight, false, {}};
     case EventProgress::kFailed:
       // A lost device: whether its last writes landed nobody can say.
+      order.pop_front();
       lost_.push_back(std::move(entry->second));
       batches_.erase(entry);
       return {BatchState::kFailed, true, std::move(error)};
     case EventProgress::kReached:
       break;
   }
+  order.pop_front();
   const PeerId id = entry->second.peer;
   if (entry->second.slots.size() > 0) buffers_->give_back(std::move(entry->second.slots));
   spare_events_.push_back(std::move(entry->second.done));
