@@ -227,12 +227,15 @@ void AgentEngine::poll_connecting() {
 void AgentEngine::deliver_notices() {
   std::vector<Notice> notices = loop_->take_notices();
   std::vector<WatchId> ended;
-  transport_->take_ended(&ended);
+  std::vector<std::string> advice;
+  // Null once it was given up with memory that is still in use.
+  if (transport_ != nullptr) {
+    transport_->take_ended(&ended);
+    transport_->take_advice(&advice);
+  }
   for (const WatchId watch : ended) {
     notices.push_back({.kind = NoticeKind::kEnded, .submission = watch, .posted_at = {}, .error = {}});
   }
-  std::vector<std::string> advice;
-  transport_->take_advice(&advice);
   for (std::string& text : advice) {
     notices.push_back(
         {.kind = NoticeKind::kAdvice, .posted_at = {}, .error = Status(StatusCode::kCapability, std::move(text))});

@@ -4,6 +4,7 @@ import type { NativeModule } from './native.js';
 import { typedError } from './native-error.js';
 import type { ReadyEvent } from './transfer-agent.js';
 
+/** Where the mark of an event is; `unrecorded` until its first `record`. */
 export type CudaEventState = 'unrecorded' | 'pending' | 'reached' | 'failed';
 
 /** Marks that nobody refers to any more. Submissions keep those they wait for. */

@@ -1,6 +1,7 @@
 import type { NativeModule } from './native.js';
 import { typedError } from './native-error.js';
 
+/** How the GPU shares its multiprocessors between streams. */
 export type StreamPriority = 'low' | 'high';
 
 /** Ownership: owns a CUstream. `close` does not wait: what was queued still runs. */
