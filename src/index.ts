@@ -1,5 +1,8 @@
 /** Moves KV cache between servers in disaggregated LLM serving, chunk by chunk, while prefill is still computing. */
-export { type Capabilities, capabilities } from './agent/native.js';
+export { CudaDevice } from './agent/cuda-device.js';
+export { CudaEvent, type CudaEventState } from './agent/cuda-event.js';
+export { CudaStream, type StreamPriority } from './agent/cuda-stream.js';
+export { type Capabilities, type CudaDeviceFacts, capabilities } from './agent/native.js';
 export { type AgentOptions, createAgent } from './agent/native-agent.js';
 export { createPageContent } from './agent/native-page-content.js';
 export type { ContentJob, PageContent, VerifyResult } from './agent/page-content.js';

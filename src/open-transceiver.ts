@@ -8,6 +8,7 @@ import {
   checkPlace,
   flatRank,
   type PageTable,
+  type PoolMemory,
   type RankInfo,
   type RankPlaceInDp,
   rebasePageTable,
@@ -35,6 +36,8 @@ export interface OpenTransceiverOptions {
   readonly place?: RankPlaceInDp;
   /** What `buildPageTable` gave for the cache manager's layer groups. */
   readonly layout: { readonly table: PageTable; readonly sizeBytes: number };
+  /** Where the pages are allocated; the aux buffer is host memory always. Default: where the layout's pools say they are. */
+  readonly memory?: { readonly kind: 'host' } | { readonly kind: 'device'; readonly device: number };
   /** From `resolveCacheTransceiverConfig`; its warnings go to `log`. */
   readonly config: ResolvedConfig;
   /** Requests that can have aux content on the way at once. Default 256. */
@@ -69,9 +72,13 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
       );
     if (options.place !== undefined) checkPlace(options.place, 'place');
     for (const { setting, message } of warnings) log.warn(`${setting}: ${message}`);
-    const pool = await agent.allocatePool({ sizeBytes: layout.sizeBytes });
+    const memory = pageMemory(options);
+    const pool = await agent.allocatePool({
+      sizeBytes: layout.sizeBytes,
+      ...(memory.kind === 'device' ? { device: memory.deviceId } : {}),
+    });
     const auxPool = await agent.allocatePool({ sizeBytes: auxSlotCount * AUX_SLOT_BYTES });
-    const pageTable = withAux(rebasePageTable(layout.table, pool.base), {
+    const pageTable = withAux(rebasePageTable(placedIn(layout.table, memory), pool.base), {
       base: auxPool.base,
       slotBytes: AUX_SLOT_BYTES,
       slotCount: auxSlotCount,
@@ -113,6 +120,24 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
 function ownPlace(place: RankPlaceInDp): RankPlaceInDp {
   const { tpSize, tpRank, ppSize, ppRank, cpSize, cpRank, dpSize, dpRank, attentionDp, layersPerStage } = place;
   return { tpSize, tpRank, ppSize, ppRank, cpSize, cpRank, dpSize, dpRank, attentionDp, layersPerStage };
+}
+
+/** @throws ConfigError when the layout's pools are in several places and the options name none */
+function pageMemory({ memory, layout }: OpenTransceiverOptions): PoolMemory {
+  if (memory !== undefined) return memory.kind === 'host' ? memory : { kind: 'device', deviceId: memory.device };
+  const [first, ...others] = layout.table.pools.map((pool) => pool.memory);
+  if (first === undefined) return { kind: 'host' };
+  if (others.some((other) => placeOf(other) !== placeOf(first)))
+    throw new ConfigError('memory: the pools of the layout are in several places, but they are allocated together');
+  return first;
+}
+
+function placeOf(memory: PoolMemory): number {
+  return memory.kind === 'host' ? -1 : memory.deviceId;
+}
+
+function placedIn(table: PageTable, memory: PoolMemory): PageTable {
+  return { ...table, pools: table.pools.map((pool) => ({ ...pool, memory })) };
 }
 
 /** 64 random bits, never 0. */

@@ -1,7 +1,7 @@
 import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import type { Clock, Timer } from './clock.js';
-import { ArgumentError, type PeerLostError, StateError } from './errors.js';
+import { ArgumentError, type PeerLostError, StateError, TransportError } from './errors.js';
 import type { LlmRequest } from './executor/request.js';
 import type { RankInfo } from './mapping/rank-info.js';
 import type { AuxBuffer } from './session/aux-buffer.js';
@@ -13,6 +13,7 @@ import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
 import { Sender } from './session/sender.js';
 import { TransferLedger } from './session/transfer-ledger.js';
+import { WriterFences } from './session/writer-fences.js';
 import { type Frame, parseEndpoint } from './wire/index.js';
 import type { Messenger } from './wire/messenger.js';
 
@@ -95,6 +96,12 @@ export class KvCacheTransceiver implements CacheTransceiver {
       onMessage: (frame) => this.#onFrame(frame),
       onBadFrame: (error) => this.#peers.onBadFrame(error),
     });
+    const fences = new WriterFences(agent, (peer) => {
+      counters.add('writers_fenced');
+      const known = this.#peers.at(peer.endpoint);
+      if (known?.incarnation === peer.incarnation) this.#peers.lose(known, 'its process has ended');
+      this.#receiver.onWriterFenced(peer);
+    });
     this.#peers = new PeerRegistry({
       channel: this.#channel,
       agent,
@@ -103,14 +110,27 @@ export class KvCacheTransceiver implements CacheTransceiver {
       newNonce: newTicket,
       counters,
       events: {
-        onReady: (peer) => this.#receiver.onPeerReady(peer),
+        onReady: (peer) => {
+          fences.watch(peer);
+          this.#receiver.onPeerReady(peer);
+        },
         onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),
         onLost: (peer, error) => this.#onPeerLost(peer, error),
       },
     });
-    const onSettled = (settled: Settled): void => {
+    const publish = (settled: Settled): void => {
       this.#settled.push(settled);
       this.#signalActivity();
+    };
+    const onSettled = (settled: Settled): void => {
+      const isReceived = settled.side === 'generation' && settled.outcome === 'completed';
+      const flushed = isReceived ? (agent.flushInbound?.() ?? null) : null;
+      if (flushed === null) publish(settled);
+      else
+        flushed.then(
+          () => publish(settled),
+          (cause: unknown) => publish(unreadable(settled, cause)),
+        );
     };
     const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
     this.#sender = new Sender({
@@ -130,6 +150,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });
+    agent.onAdvice?.((message) => log.warn(message));
     agent.onCompletions((batch) => this.#sender.onCompletions(batch));
     messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
     this.#sweepTimer = this.#armSweep();
@@ -373,4 +394,14 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #requireOpen(): void {
     if (this.#lifecycle !== 'open') throw new StateError(`the transceiver at ${this.endpoint} is ${this.#lifecycle}`);
   }
+}
+
+/** The pages arrived, but nothing says that this GPU's kernels would see them. */
+function unreadable(settled: Settled, cause: unknown): Settled {
+  const why = cause instanceof Error ? cause.message : String(cause);
+  const error = new TransportError(`what was received cannot be made visible to the GPU: ${why}`, {
+    cause,
+    drained: true,
+  });
+  return { ...settled, outcome: 'failed', error };
 }

@@ -5,15 +5,53 @@
 
 #include "transport/host_transport.h"
 #include "transport/nixl_transport.h"
+#include "transport/router_transport.h"
 
 namespace kvt {
 
+namespace {
+
+Status read_path(const TransportChoice& choice, RouterOptions* out) {
+  if (choice.path == "auto") {
+    out->choice = PathChoice::kAuto;
+  } else if (choice.path == "p2p") {
+    out->choice = PathChoice::kP2p;
+  } else if (choice.path == "rdma") {
+    out->choice = PathChoice::kRdma;
+  } else if (choice.path == "bounce") {
+    return Status(StatusCode::kCapability, "path 'bounce': this build has no bounce path; use auto, p2p or rdma");
+  } else {
+    return Status(StatusCode::kInvalidArgument, "path '" + choice.path + "' is not auto, p2p, rdma or bounce");
+  }
+  out->device = choice.device;
+  if (choice.copy_blocks != 0) out->copy_blocks = choice.copy_blocks;
+  out->base_reaches_devices = choice.kind == "nixl";
+  if (out->choice == PathChoice::kRdma && !out->base_reaches_devices) {
+    return Status(StatusCode::kInvalidArgument, "path 'rdma' needs the nixl agent");
+  }
+  return Status::ok();
+}
+
+// The paths to device memory over `base`.
+TransportFactory with_router(TransportFactory base, const RouterOptions& options) {
+  return [base = std::move(base), options](Status* error) -> std::unique_ptr<Transport> {
+    std::unique_ptr<Transport> made = base(error);
+    return made == nullptr ? nullptr : make_router_transport(std::move(made), options);
+  };
+}
+
+}  // namespace
+
 Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
+  RouterOptions router;
+  if (choice.kind == "host" || choice.kind == "nixl") {
+    if (Status status = read_path(choice, &router); !status.is_ok()) return status;
+  }
   if (choice.kind == "host") {
     const HostOptions options{choice.link_gbps};
     Status status;
     if (make_host_transport(options, &status) == nullptr) return status;
-    *out = [options](Status* error) { return make_host_transport(options, error); };
+    *out = with_router([options](Status* error) { return make_host_transport(options, error); }, router);
     return Status::ok();
   }
   if (choice.kind == "nixl") {
@@ -26,7 +64,7 @@ Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
     options.package_tree = choice.nixl_package_tree;
     // On this thread, because JavaScript writes the environment here too.
     prepare_process_for_nixl();
-    *out = [options](Status* error) { return make_nixl_transport(options, error); };
+    *out = with_router([options](Status* error) { return make_nixl_transport(options, error); }, router);
     return Status::ok();
   }
   return Status(StatusCode::kInvalidArgument, "agent kind '" + choice.kind + "' is not host or nixl");

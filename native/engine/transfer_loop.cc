@@ -13,7 +13,8 @@ void TransferLoop::submit(Submission submission) {
                     .cursor = PlanCursor(std::move(submission.groups)),
                     .after = std::move(submission.after),
                     .error = {},
-                    .posted_at = {}};
+                    .posted_at = {},
+                    .route = {}};
   const auto [entry, is_new] = transfers_.emplace(id, std::move(transfer));
   if (!is_new) return;  // the addon refuses ids that are in use
   scheduler_.push(flow, id);
@@ -76,6 +77,7 @@ void TransferLoop::poll_batches() {
     batches_.erase(id);
     Peer& peer = peers_.at(batch.peer);
     --peer.in_flight;
+    --peer.by_lane[batch.lane];
     for (const FlowId flow : peer.parked) scheduler_.wake(flow);
     peer.parked.clear();
     --transfers_.at(batch.submission).in_flight;
@@ -112,12 +114,13 @@ bool TransferLoop::post_next() {
 }
 
 bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
+  if (!transfer->route) transfer->route = transport_->route(transfer->peer, transfer->cursor.groups());
   if (transfer->after != nullptr) {
     const bool is_devices = transfer->after->device_event() != nullptr;
     switch (transfer->after->state()) {
       case EventState::kPending:
         // The device waits for it: the copy is queued before the forward has ended.
-        if (is_devices && transport_->takes_slices()) break;
+        if (is_devices && transfer->route->is_whole) break;
         if (is_devices) ++polled_events_;
         waiting_.push_back({transfer->flow, transfer->after});
         scheduler_.park();
@@ -136,7 +139,7 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
     stop(id, transfer, Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
     return false;
   }
-  if (peer->second.in_flight >= limits_.max_in_flight) {
+  if (peer->second.by_lane[transfer->route->lane] >= transfer->route->limits.max_in_flight) {
     peer->second.parked.push_back(transfer->flow);
     scheduler_.park();
     return false;
@@ -146,7 +149,8 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
 
 BatchResult TransferLoop::post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes) {
   runs_.clear();
-  *bytes = transfer->cursor.take(limits_.max_runs, limits_.max_bytes, &runs_);
+  const BatchLimits& limits = transfer->route->limits;
+  *bytes = transfer->cursor.take(limits.max_runs, limits.max_bytes, &runs_);
   if (*bytes == 0) return {BatchState::kDone, false, {}};
   return transport_->post(batch, transfer->peer, runs_);
 }
@@ -165,7 +169,8 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
   const TimePoint posted_at = std::chrono::steady_clock::now();
   std::size_t bytes = 0;
   BatchResult result =
-      transport_->takes_slices() ? post_whole(batch_id, transfer, &bytes) : post_runs(batch_id, transfer, &bytes);
+      transfer->route->is_whole ? post_whole(batch_id, transfer, &bytes) : post_runs(batch_id, transfer, &bytes);
+  transfer->posting += std::chrono::steady_clock::now() - posted_at;
   if (transfer->cursor.is_done()) {
     transfer->phase = Phase::kEnding;
     scheduler_.finish_head();
@@ -179,10 +184,12 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
   }
   last_batch_ = batch_id;
   if (!transfer->posted_at) transfer->posted_at = posted_at;
-  const Batch batch{id, transfer->peer, bytes};
+  const Batch batch{id, transfer->peer, bytes, transfer->route->lane};
   if (result.state == BatchState::kInFlight) {
     ++transfer->in_flight;
-    ++peers_.at(transfer->peer).in_flight;
+    Peer& peer = peers_.at(transfer->peer);
+    ++peer.in_flight;
+    ++peer.by_lane[batch.lane];
     batches_.emplace(batch_id, batch);
   } else {
     end_batch(batch_id, batch, std::move(result));
@@ -231,6 +238,7 @@ void TransferLoop::settle_if_ended(SubmissionId id, Transfer* transfer) {
                       .bytes = transfer->bytes,
                       .drained = drained,
                       .posted_at = transfer->posted_at,
+                      .posting = transfer->posting,
                       .finished_at = std::chrono::steady_clock::now(),
                       .error = std::move(transfer->error)});
   if (drained) {
@@ -268,6 +276,7 @@ void TransferLoop::abandon_all(bool drained, const Status& reason) {
                         .bytes = transfer.bytes,
                         .drained = drained,
                         .posted_at = transfer.posted_at,
+                        .posting = transfer.posting,
                         .finished_at = std::chrono::steady_clock::now(),
                         .error = std::move(transfer.error)});
   }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,7 +23,7 @@ namespace kvt {
 // Ordering: batches of one flow are posted in order; completions may come in another order.
 class TransferLoop {
  public:
-  explicit TransferLoop(Transport* transport) : transport_(transport), limits_(transport->limits()) {}
+  explicit TransferLoop(Transport* transport) : transport_(transport) {}
 
   // The peer can be posted to from now on.
   void add_peer(PeerId peer) { peers_.try_emplace(peer); }
@@ -69,14 +71,18 @@ class TransferLoop {
     std::size_t in_flight = 0;
     std::size_t undrained = 0;
     std::optional<TimePoint> posted_at;
+    std::chrono::nanoseconds posting{0};
+    std::optional<SliceRoute> route;  // decided when its turn comes
   };
   struct Batch {
     SubmissionId submission = 0;
     PeerId peer = 0;
     std::size_t bytes = 0;
+    std::uint8_t lane = 0;
   };
   struct Peer {
     std::size_t in_flight = 0;
+    std::array<std::size_t, kRouteLanes> by_lane{};
     bool is_leaving = false;
     std::vector<FlowId> parked;  // flows whose head waits for room towards this peer
   };
@@ -100,7 +106,6 @@ class TransferLoop {
   void forget_peer_if_ended(PeerId peer);
 
   Transport* transport_;
-  BatchLimits limits_;
   FlowScheduler scheduler_;
   std::unordered_map<SubmissionId, Transfer> transfers_;
   std::unordered_map<BatchId, Batch> batches_;             // in flight

@@ -2,16 +2,22 @@ import { randomBytes } from 'node:crypto';
 import { ArgumentError } from '../errors.js';
 import type { PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
+import { CudaEvent } from './cuda-event.js';
 import { fragmentRecords } from './fragment-records.js';
 import { HostEvent } from './host-event.js';
-import { loadNative, type NativeAgent, nixlPackageTree } from './native.js';
+import { loadNative, type NativeAgent, type NativeModule, nixlPackageTree } from './native.js';
 import { typedError } from './native-error.js';
-import { readNotices } from './notice-records.js';
+import { type NativeNotice, readNotices } from './notice-records.js';
+import { PeerWatches } from './peer-watches.js';
+import { sliceShape } from './slice-shape.js';
 import type {
   CloseReport,
   Completion,
+  DataPath,
   DrainedNotice,
+  EngineMemory,
   FragmentTable,
+  PathAlternative,
   PathExplanation,
   PeerHandle,
   Pool,
@@ -32,12 +38,22 @@ export interface AgentOptions {
     /** Path of libnixl_capi.so; default: search. */
     readonly libraryPath?: string;
   };
+  /** The path that device memory takes; `auto` (default) = the cheapest that reaches the peer. For benches and diagnosis. */
+  readonly path?: 'auto' | 'p2p' | 'rdma' | 'bounce';
+  /** The GPU of this agent, opened with it; default: opened by the first device pool. NIXL finds CUDA more surely when it is given. */
+  readonly device?: number;
+  /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs. Default 16. */
+  readonly copyBlocks?: number;
 }
 
+/** Of host memory. */
 const PATHS = {
   host: { path: 'host', reason: 'both processes run on this machine; the sender copies into shared memory' },
   nixl: { path: 'rdma', reason: 'NIXL over UCX, one descriptor per contiguous run' },
 } as const satisfies Record<AgentOptions['kind'], PathExplanation>;
+
+/** In the order of `DataPath` of native/core/path_cost.h. */
+const DATA_PATHS: readonly DataPath[] = ['host', 'rdma', 'p2p', 'bounce'];
 
 const HEAD = 5;
 
@@ -61,7 +77,14 @@ class NativeTransferAgent implements TransferAgent {
   readonly #peerNames = new Map<PeerHandle, string>();
   readonly #peerOfSubmission = new Map<number, string>();
   readonly #droppedEvents: FinalizationRegistry<number>;
+  readonly #module: NativeModule;
+  readonly #watches: PeerWatches;
+  readonly #advice: string[] = [];
+  #onAdvice: ((message: string) => void) | null = null;
+  /** Of prepared fragments, so that a plan made of the same ones can be explained. */
+  readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
   #listener: ((batch: readonly (Completion | DrainedNotice)[]) => void) | null = null;
+  #hasDeviceMemory = false;
   #closing: Promise<CloseReport> | null = null;
   // Reused, so that a submission allocates nothing that grows with its slots.
   #head = new Float64Array(HEAD + 2 * 8);
@@ -79,13 +102,15 @@ class NativeTransferAgent implements TransferAgent {
     return agent;
   }
 
-  private constructor({ kind, name, linkGbps, nixl = {} }: AgentOptions) {
+  private constructor({ kind, name, linkGbps, nixl = {}, path = 'auto', device, copyBlocks }: AgentOptions) {
     if (name.length === 0) throw new ArgumentError('an agent needs a name');
     // NaN is how native code is told that no link is modelled.
     if (Number.isNaN(linkGbps)) throw new ArgumentError('linkGbps must be a number of gigabits a second');
+    if (copyBlocks === 0) throw new ArgumentError('copyBlocks must be 1 or more');
     this.kind = kind;
     this.name = `${name}-${randomBytes(8).toString('hex')}`;
     const native = loadNative();
+    this.#module = native;
     this.#native = attempt(
       () =>
         new native.NativeAgent(
@@ -94,14 +119,26 @@ class NativeTransferAgent implements TransferAgent {
           linkGbps ?? NaN,
           nixl.libraryPath ?? '',
           nixlPackageTree(),
+          path,
+          deviceNumber(device),
+          copyBlocks ?? 0,
           (records, messages) => this.#dispatch(records, messages),
         ),
     );
+    this.#watches = new PeerWatches(this.#native);
     this.#droppedEvents = new FinalizationRegistry((handle) => this.#native.releaseEvent(handle));
   }
 
-  async allocatePool({ sizeBytes }: { readonly sizeBytes: number }): Promise<Pool> {
-    return { base: await this.#ask((native) => native.allocateRegion(sizeBytes)), sizeBytes };
+  async allocatePool({ sizeBytes, device }: { readonly sizeBytes: number; readonly device?: number }): Promise<Pool> {
+    const base = await this.#ask((native) => native.allocateRegion(sizeBytes, deviceNumber(device)));
+    this.#hasDeviceMemory ||= device !== undefined;
+    return device === undefined ? { base, sizeBytes } : { base, sizeBytes, device };
+  }
+
+  async registerPool({ address, sizeBytes, device }: EngineMemory): Promise<Pool> {
+    await this.#ask((native) => native.registerRegion(address, sizeBytes, device));
+    this.#hasDeviceMemory = true;
+    return { base: address, sizeBytes, device };
   }
 
   writeBytes(address: number, bytes: Uint8Array): void {
@@ -110,6 +147,14 @@ class NativeTransferAgent implements TransferAgent {
 
   readBytes(address: number, length: number): Uint8Array {
     return attempt(() => this.#native.read(address, length));
+  }
+
+  async writeMemory(address: number, bytes: Uint8Array): Promise<void> {
+    return attemptAsync(() => this.#module.writeMemory(address, bytes));
+  }
+
+  async readMemory(address: number, length: number): Promise<Uint8Array> {
+    return attemptAsync(() => this.#module.readMemory(address, length));
   }
 
   async metadata(): Promise<Uint8Array> {
@@ -135,7 +180,9 @@ class NativeTransferAgent implements TransferAgent {
     fragments: readonly Fragment[],
   ): FragmentTable {
     const records = fragmentRecords(local, remote, fragments);
-    return attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
+    const table = attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
+    this.#prepared.set(fragments, table);
+    return table;
   }
 
   createEvent(): ReadyEvent {
@@ -175,9 +222,46 @@ class NativeTransferAgent implements TransferAgent {
     this.#listener = listener;
   }
 
-  explain(peer: PeerHandle, _plan: TransferPlan): PathExplanation {
+  async watchPeer(metadata: Uint8Array, peerId: string): Promise<boolean> {
+    return this.#watches.add(metadata, peerId);
+  }
+
+  unwatchPeer(peerId: string): void {
+    this.#watches.remove(peerId);
+  }
+
+  onPeerFenced(listener: (peerId: string) => void): void {
+    this.#watches.listener = listener;
+  }
+
+  flushInbound(): Promise<void> | null {
+    // Host memory is coherent, and without NIXL only peers of this machine write, over the GPU's own link.
+    if (this.kind !== 'nixl' || !this.#hasDeviceMemory) return null;
+    return this.#ask((native) => native.flushInbound());
+  }
+
+  onAdvice(listener: (message: string) => void): void {
+    this.#onAdvice = listener;
+    for (const message of this.#advice) listener(message);
+  }
+
+  explain(peer: PeerHandle, plan: TransferPlan): PathExplanation {
     if (!this.#peerNames.has(peer)) throw new ArgumentError(`unknown peer ${peer}`);
-    return PATHS[this.kind];
+    const [first] = plan.groups;
+    const table = first === undefined ? 0 : (this.#prepared.get(first.fragments) ?? 0);
+    const found = attempt(() => this.#native.explain(peer, sliceShape(plan), table));
+    const all = DATA_PATHS.map((path, index): PathAlternative => {
+      return {
+        path,
+        isAvailable: found.costs[2 * index] === 1,
+        reason: found.reasons[index] ?? '',
+        estimatedUs: found.costs[2 * index + 1] ?? 0,
+      };
+    });
+    const advice = [...this.#advice];
+    if (!found.isDevice) return { ...PATHS[this.kind], alternatives: [], advice };
+    const { path, reason } = all[found.path] as PathAlternative;
+    return { path, reason, alternatives: all.filter((other) => other.path !== path), advice };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {
@@ -188,10 +272,22 @@ class NativeTransferAgent implements TransferAgent {
 
   #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {
     const notices = readNotices(records, messages, (submission) => this.#peerOfSubmission.get(submission));
+    const ofSubmissions: (Completion | DrainedNotice)[] = [];
     for (const notice of notices) {
       if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
+      if (notice.kind === 'completion' || notice.kind === 'drained') ofSubmissions.push(notice);
+      else this.#hear(notice);
     }
-    this.#listener?.(notices);
+    if (ofSubmissions.length > 0) this.#listener?.(ofSubmissions);
+  }
+
+  #hear(notice: Exclude<NativeNotice, Completion | DrainedNotice>): void {
+    if (notice.kind === 'ended') {
+      this.#watches.ended(notice.watch);
+    } else if (!this.#advice.includes(notice.message)) {
+      this.#advice.push(notice.message);
+      this.#onAdvice?.(notice.message);
+    }
   }
 
   async #ask<T>(call: (native: NativeAgent) => Promise<T>, peer?: string): Promise<T> {
@@ -199,6 +295,7 @@ class NativeTransferAgent implements TransferAgent {
   }
 
   #eventHandle(after: ReadyEvent): number {
+    if (after instanceof CudaEvent) return -after.handle;
     if (after instanceof HostEvent && after.belongsTo(this.#native)) return after.handle;
     throw new ArgumentError('after: the event was made by another agent');
   }
@@ -218,6 +315,14 @@ class NativeTransferAgent implements TransferAgent {
     }
     return this.#pairs;
   }
+}
+
+/** As native code takes it: -1 is no GPU. */
+function deviceNumber(device: number | undefined): number {
+  if (device === undefined) return -1;
+  if (!Number.isSafeInteger(device) || device < 0)
+    throw new ArgumentError(`device must be a GPU's number, got ${device}`);
+  return device;
 }
 
 function attempt<T>(call: () => T): T {

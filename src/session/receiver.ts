@@ -174,6 +174,15 @@ export class Receiver {
     if (mayStillWrite) this.#o.greet(peer.endpoint);
   }
 
+  /** Its process has ended, so that nothing it started can write here any more. */
+  onWriterFenced(peer: Peer): void {
+    for (const session of this.#book.sessions) {
+      for (const writer of session.writers)
+        if (writer.peer?.incarnation === peer.incarnation) writer.reportedDrained = true;
+      this.#releaseIfDrained(session);
+    }
+  }
+
   onAccepted(peer: Peer, ticket: bigint): void {
     const live = this.#book.live(peer, ticket, 'ACCEPTED');
     if (live === null) return;

@@ -99,6 +99,7 @@ export class BenchRank {
       cache,
       layout: layout.layout,
       place,
+      memory: settings.device === undefined ? { kind: 'host' } : { kind: 'device', device: settings.device },
       config: resolveCacheTransceiverConfig(
         { ...TIMEOUTS, enablePipelinedTransfer: true, backend: settings.agent === 'host' ? 'HOST' : 'NIXL' },
         { role: settings.role, scheduleStyle: 'generation_first', chunkedPrefillEffective: true, beamWidth: 1 },

@@ -81,14 +81,19 @@ export class BenchServer {
 }
 
 async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): Promise<BenchRank> {
-  const { agent: kind, listenPort, linkGbps, role } = surroundings.settings;
+  const { agent: kind, listenPort, linkGbps, role, device } = surroundings.settings;
   const rank = flatRank(place);
   // The port first: it is what most often cannot be had, and costs nothing to give back.
   const messenger = await ZeromqMessenger.open({ port: listenPort === 0 ? 0 : listenPort + rank });
   let agent: TransferAgent;
   try {
     const name = rank === 0 ? role : `${role}-${rank}`;
-    agent = await createAgent({ kind, name, ...(linkGbps === null ? {} : { linkGbps }) });
+    agent = await createAgent({
+      kind,
+      name,
+      ...(linkGbps === null ? {} : { linkGbps }),
+      ...(device === undefined ? {} : { device }),
+    });
   } catch (error) {
     await messenger.close(0);
     throw error;

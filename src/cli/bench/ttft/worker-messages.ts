@@ -10,6 +10,8 @@ export interface WorkerSettings {
   readonly agent: 'host' | 'nixl';
   /** Of each rank. */
   readonly linkGbps: number | null;
+  /** The GPU of the pages; absent = host memory. */
+  readonly device?: number;
   readonly shape: SideShape;
   /** Of each rank. */
   readonly slots: SlotCounts;

@@ -7,9 +7,9 @@
 #include "core/region_set.h"
 #include "transport/transport.h"
 
-namespace kvt::nixl {
+namespace kvt {
 
-// The memory of one agent, looked up by address: what RegionSet knows, with the kind and device that NIXL asks for.
+// The memory of one agent, looked up by address: what RegionSet knows, with the kind and device of each region.
 class RegionTable {
  public:
   // False when the region is empty, wraps around the address space or overlaps another.
@@ -19,7 +19,7 @@ class RegionTable {
     return true;
   }
 
-  // The region that holds all of [address, address + size), or null.
+  // The region that holds all of [address, address + size), or null. Valid until the next add.
   const Region* find(std::uintptr_t address, std::size_t size) const {
     const std::size_t index = set_.find(address, size);
     return index == RegionSet::kNone ? nullptr : &regions_[index];
@@ -32,4 +32,4 @@ class RegionTable {
   std::vector<Region> regions_;  // by the set's indices
 };
 
-}  // namespace kvt::nixl
+}  // namespace kvt
