@@ -20,6 +20,7 @@ export {
 } from './executor/executor.js';
 export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor/executor-events.js';
 export type * from './executor/model-engine.js';
+export type { RankGroupStats } from './executor/rank-consensus.js';
 export type {
   DisaggregatedParams,
   LlmRequest,
@@ -32,6 +33,7 @@ export type { SchedulerLimits } from './executor/scheduler.js';
 export * from './geometry/index.js';
 export * from './mapping/index.js';
 export { type OpenedTransceiver, type OpenTransceiverOptions, openTransceiver } from './open-transceiver.js';
+export * from './rank-group/index.js';
 export type {
   CacheTransceiver,
   SendReceipt,

@@ -89,7 +89,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#parts = parts;
     this.#rankInfo = parts.rankInfo;
     const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
-    this.#ledger = new TransferLedger(cache, () => this.#signalActivity());
+    this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
     this.#channel = new ControlChannel(messenger, rankInfo.incarnation, counters, {
       onMessage: (frame) => this.#onFrame(frame),
@@ -137,6 +137,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   get endpoint(): string {
     return this.#channel.endpoint;
+  }
+
+  get ledger(): TransferLedger {
+    return this.#ledger;
   }
 
   /**

@@ -26,6 +26,8 @@ interface Pin {
   readonly slots: readonly number[][];
   /** Per layer group: blocks below are not held, sinks apart. */
   readonly firstBlocks: readonly number[];
+  /** Blocks from here on lie beyond the prompt. */
+  readonly endBlock: number;
 }
 
 /** What one `ensureCapacity` does to one table. */
@@ -196,23 +198,25 @@ export abstract class PagedCacheManager implements KvCacheManager {
   }
 
   pin(request: RequestId, firstBlocks: readonly number[] = this.layerGroups.map(() => 0)): void {
-    const { tables } = this.#resident(request);
+    const { tables, prompt } = this.#resident(request);
     if (this.#pins.has(request)) throw new StateError(`request ${request} is already pinned`);
     if (firstBlocks.length !== tables.length)
       throw new ArgumentError(`firstBlocks has ${firstBlocks.length} entries for ${tables.length} layer groups`);
     firstBlocks.forEach((first, index) => {
       assertCount(first, `firstBlocks[${index}]`);
     });
+    const endBlock = blocksCovering(prompt.promptLen, this.tokensPerBlock);
     const slots = tables.map((table, index) => {
       const held: number[] = [];
       table.forEachDescending((slot, ordinal) => {
+        if (ordinal >= endBlock) return;
         if (!isPinned(this.#groups[index] as GroupPages, ordinal, firstBlocks[index] as number)) return;
         (this.#groups[index] as GroupPages).slots.pin(slot);
         held.push(slot);
       });
       return held.reverse();
     });
-    this.#pins.set(request, { slots, firstBlocks });
+    this.#pins.set(request, { slots, firstBlocks, endBlock });
   }
 
   unpin(request: RequestId): void {
@@ -264,7 +268,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
       const slot = pages.slots.allocate();
       table.push(slot);
       resident.readyAfter = Math.max(resident.readyAfter, pages.usableAfter(slot));
-      if (pin === undefined || !isPinned(pages, ordinal, pin.firstBlocks[index] as number)) continue;
+      if (pin === undefined || ordinal >= pin.endBlock) continue;
+      if (!isPinned(pages, ordinal, pin.firstBlocks[index] as number)) continue;
       pages.slots.pin(slot);
       pin.slots[index]?.push(slot);
     }

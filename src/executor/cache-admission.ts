@@ -139,11 +139,10 @@ export class CacheAdmission implements CapacityPort {
     const sinks = Math.ceil(sinkTokens / tokensPerBlock);
     // What was received is kept from the final window on.
     const unseen = role === 'generation' ? staleBlockEnd(request.promptTokens.length, windowSize, tokensPerBlock) : 0;
-    // Blocks that leave the window stay as long as the transfer: it holds them from its first slice on.
-    const keepsAll = reservesPrompt || (role === 'context' && request.transferPolicy.pipelined);
+    // A transfer holds nothing that leaves the window before the prompt ends (see the ledger): it sends the final window only.
     const added = (role === 'generation' ? 1 : this.#options.chunkTokens) + speculativeTokens;
     // A window that starts inside a block spans one more.
-    const resident = keepsAll
+    const resident = reservesPrompt
       ? all - Math.max(0, unseen - sinks)
       : sinks + Math.ceil((windowSize + added) / tokensPerBlock) + 1;
     return Math.min(resident, all, slotCount);

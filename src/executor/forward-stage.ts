@@ -29,6 +29,8 @@ export interface ForwardStageOptions {
   readonly events: EventSink;
   readonly tokens: TokenDelivery;
   readonly identity: ContextIdentity;
+  /** Called at launch with each context request whose pages this step may hand to a transfer. */
+  readonly onPagesLent: (request: LlmRequest) => void;
 }
 
 interface Work {
@@ -112,6 +114,8 @@ export class ForwardStage {
       if (chunkStart === request.prepopulatedLen) {
         this.#o.events.emit(entry.events, 'onPrefillStarted', request, this.#o.clock.now());
       }
+      const isLast = chunkEnd === request.promptTokens.length;
+      if (entry.role === 'context' && (isLast || request.transferPolicy.pipelined)) this.#o.onPagesLent(request);
       const pagesReady = this.#pagesReady(entry);
       if (entry.outcome !== null) continue;
       this.#o.transfer.sendEarlyPrefix(entry, pagesReady);

@@ -1,6 +1,7 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { LlmRequest } from '../executor/request.js';
+import type { TransferLedger } from './transfer-ledger.js';
 
 /** Which blocks a send covers: ordinals `[beginBlock, endBlock)`. */
 export interface SendReceipt {
@@ -56,6 +57,8 @@ export interface TransferTimings {
  * Outcome and release are separate: a settled request's pages may stay pinned until the transfer has drained (the ledger knows).
  */
 export interface CacheTransceiver {
+  /** Who holds pages. Needed where several ranks act alike: their pages become free at one agreed step. */
+  readonly ledger?: TransferLedger;
   /**
    * Sends what the chunk `[request.chunkStart, request.chunkEnd)` completed, behind `after`; the last slice when no prompt token remains.
    * @returns null when the chunk completed no block

@@ -109,7 +109,7 @@ export class Receiver {
       clocks: new RequestClocks(this.#o.clock, this.#o.limits),
       nowMs: this.#o.clock.now(),
     });
-    this.#o.ledger.acquire(request.id);
+    this.#o.ledger.acquire(request.id, request.promptTokens.length);
     this.#book.add(session);
     if (wantsAux) {
       this.#auxWaiters.add(session);

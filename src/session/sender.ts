@@ -331,7 +331,7 @@ export class Sender {
     if (bounds === null) return null;
     const { request } = session;
     const runs = sourceRuns(this.#o.cache, request, bounds, this.#o.self);
-    this.#o.ledger.acquire(request.id);
+    this.#o.ledger.acquire(request.id, request.promptTokens.length);
     if (bounds.isLast) this.#o.ledger.complete(request.id);
     const slice: TxSlice = { ...bounds, seq: session.slices.length, runs, after, submittedAtMs: this.#o.clock.now() };
     session.addSlice(slice);

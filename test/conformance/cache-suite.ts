@@ -283,6 +283,29 @@ export function describeCacheManager(name: string, create: CreateManager): void 
         expect(cache.stats().map(({ pinned }) => pinned)).toEqual([0, 0]);
       });
 
+      it('hold nothing beyond the prompt: neither speculative nor decoded blocks, whenever they come', () => {
+        const windowed = group(16, { windowSize: 8 });
+        const cache = create({ tokensPerBlock: TPB, layerGroups: [group(16), windowed], speculativeTokens: 6 });
+        // 14 tokens are B = 4 blocks; 6 speculative tokens make it 5, three decoded ones 6.
+        cache.addRequest(1, prompt(14));
+        expect(cache.ensureCapacity(1, 8)).toBe(true);
+        cache.pin(1, [0, staleBlockEnd(14, 8, TPB)]);
+        compute(cache, 1, 14);
+        expect(cache.getSpeculativeBlockIds(1, 0).slots.length).toBe(1);
+        expect(cache.stats().map(({ pinned }) => pinned)).toEqual([4, 3]);
+        cache.unpin(1);
+        cache.pin(1, [0, staleBlockEnd(14, 8, TPB)]);
+        expect(cache.stats().map(({ pinned }) => pinned)).toEqual([4, 3]);
+        compute(cache, 1, 17);
+        expect(cache.stats().map(({ pinned }) => pinned)).toEqual([4, 3]);
+        cache.freeRequest(1);
+        expect(cache.stats().map(({ free, reusable, pinned }) => [free + reusable, pinned])).toEqual([
+          [12, 4],
+          [13, 3],
+        ]);
+        cache.unpin(1);
+      });
+
       it('refuse bounds that are none, and a second pin', () => {
         const cache = plainManager(create, group(8));
         cache.addRequest(1, prompt(8));

@@ -237,7 +237,8 @@ export class CacheModel {
         this.#handOut(index, slot);
         own.set(ordinal, slot);
         const pin = this.pins.get(id);
-        if (pin !== undefined && this.#isPinned(index, ordinal, pin.first)) pin.slots[index]?.add(slot);
+        if (pin !== undefined && this.#isPinned(index, ordinal, pin.first, request.promptLen))
+          pin.slots[index]?.add(slot);
       }
     });
     this.#noteMoves();
@@ -309,7 +310,11 @@ export class CacheModel {
     else this.cache.pin(id);
     const slots = request.blocks.map(
       (own, index) =>
-        new Set([...own].filter(([ordinal]) => this.#isPinned(index, ordinal, first)).map(([, slot]) => slot)),
+        new Set(
+          [...own]
+            .filter(([ordinal]) => this.#isPinned(index, ordinal, first, request.promptLen))
+            .map(([, slot]) => slot),
+        ),
     );
     this.pins.set(id, { slots, first });
   }
@@ -539,7 +544,8 @@ export class CacheModel {
   }
 
   /** Sinks are pinned wherever the window begins. */
-  #isPinned(index: number, ordinal: number, first: readonly number[]): boolean {
+  #isPinned(index: number, ordinal: number, first: readonly number[], promptLen: number): boolean {
+    if (ordinal * TPB >= promptLen) return false;
     return ordinal >= (first[index] as number) || ordinal * TPB < (this.#o.groups[index]?.sinkTokens ?? 0);
   }
 

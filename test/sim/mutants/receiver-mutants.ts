@@ -120,7 +120,7 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'destination pages are not held',
     file: FILE,
-    find: 'this.#o.ledger.acquire(request.id);\n    this.#book.add(session);',
+    find: 'this.#o.ledger.acquire(request.id, request.promptTokens.length);\n    this.#book.add(session);',
     replace: 'this.#book.add(session);',
   },
   {

@@ -76,9 +76,9 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'pages are not held from the first slice on',
     file: FILE,
-    find: 'this.#o.ledger.acquire(request.id);\n    if (bounds.isLast) this.#o.ledger.complete(request.id);',
+    find: 'this.#o.ledger.acquire(request.id, request.promptTokens.length);\n    if (bounds.isLast) this.#o.ledger.complete(request.id);',
     replace:
-      'if (bounds.isLast) {\n      this.#o.ledger.acquire(request.id);\n      this.#o.ledger.complete(request.id);\n    }',
+      'if (bounds.isLast) {\n      this.#o.ledger.acquire(request.id, request.promptTokens.length);\n      this.#o.ledger.complete(request.id);\n    }',
   },
   {
     name: 'a cancel frees at once',
