@@ -53,7 +53,13 @@ export class WatchedCache implements KvCacheManager {
   onUnpin: (request: RequestId) => void = () => {};
 
   constructor(groups: readonly LayerGroup[], seed: number, violation: (rule: string, text: string) => void) {
-    this.#inner = new GrowingCacheManager({ tokensPerBlock: TOKENS_PER_BLOCK, layerGroups: groups, seed });
+    // Every server of a run has blocks of one size, so that what arrives is whole blocks.
+    this.#inner = new GrowingCacheManager({
+      tokensPerBlock: TOKENS_PER_BLOCK,
+      senderTokensPerBlock: TOKENS_PER_BLOCK,
+      layerGroups: groups,
+      seed,
+    });
     this.tokensPerBlock = TOKENS_PER_BLOCK;
     this.layerGroups = groups;
     this.#violation = violation;
