@@ -5,7 +5,8 @@ import type { FrameFate, FrameInFlight } from '../parts/sim-network.js';
 import type { Fault, Side } from '../plan.js';
 
 export interface FaultPlaces {
-  readonly endpointOf: (side: Side, index: number) => string;
+  /** By rank. */
+  readonly endpointsOf: (side: Side, index: number) => readonly string[];
 }
 
 type FaultOf<Kind extends Fault['kind']> = Extract<Fault, { kind: Kind }>;
@@ -42,6 +43,7 @@ export class FaultInjector implements FabricFaults {
     for (const state of this.#transfers) {
       const { fault } = state;
       if (!agent.name.startsWith(`context${fault.context}#`)) continue;
+      if (fault.rank !== undefined && !agent.name.includes(`r${fault.rank}`)) continue;
       state.seen += 1;
       if (state.seen <= fault.skip || state.met >= fault.count || !state.random.chance(fault.probability)) continue;
       state.met += 1;
@@ -50,10 +52,10 @@ export class FaultInjector implements FabricFaults {
     return usual;
   }
 
-  forward(side: Side, index: number): 'enqueue' | 'device' | null {
+  forward(side: Side, index: number, rank: number): 'enqueue' | 'device' | null {
     for (const state of this.#forwards) {
       const { fault } = state;
-      if (fault.host.side !== side || fault.host.index !== index) continue;
+      if (fault.host.side !== side || fault.host.index !== index || (fault.rank ?? rank) !== rank) continue;
       state.seen += 1;
       if (state.seen === fault.skip + 1) return fault.how;
     }
@@ -84,10 +86,10 @@ function wireRule(fault: Fault, places: FaultPlaces): ((frame: FrameInFlight) =>
           ? { copies: 1, delayMs: 0, bytes: frame.bytes.slice(0, frame.random.below(frame.bytes.length)) }
           : null;
     case 'partition': {
-      const from = places.endpointOf(fault.from.side, fault.from.index);
-      const to = places.endpointOf(fault.to.side, fault.to.index);
+      const from = places.endpointsOf(fault.from.side, fault.from.index);
+      const to = places.endpointsOf(fault.to.side, fault.to.index);
       return (frame) =>
-        inside(fault, frame) && frame.from === from && frame.to === to ? { copies: 0, delayMs: 0 } : null;
+        inside(fault, frame) && from.includes(frame.from) && to.includes(frame.to) ? { copies: 0, delayMs: 0 } : null;
     }
     case 'frame': {
       let seen = 0;

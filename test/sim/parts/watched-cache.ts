@@ -18,8 +18,8 @@ interface SlotAccount {
   /** Requests whose transfer holds the slot. */
   readonly pinnedBy: RequestId[];
   hash: string | null;
-  /** Times a transfer wrote each pool's page since the pin. */
-  writes: number;
+  /** What transfers wrote to the page since the pin. */
+  writtenBytes: number;
   /** Until then a late write is the accepted risk of a release without proof. */
   unprovenUntilMs: number;
 }
@@ -68,7 +68,7 @@ export class WatchedCache implements KvCacheManager {
         owners: 0,
         pinnedBy: [],
         hash: null,
-        writes: 0,
+        writtenBytes: 0,
         unprovenUntilMs: 0,
       })),
     );
@@ -190,17 +190,15 @@ export class WatchedCache implements KvCacheManager {
   }
 
   /** At quiescence: what nobody holds is untouched, and the manager counts as the simulator does. */
-  checkIdle(expectedWord: (hash: string, group: number, word: number) => number | null): void {
+  checkIdle(expectedPage: (hash: string, group: number) => Uint32Array | null): void {
     this.layerGroups.forEach((_, group) => {
       let idle = 0;
       for (const [slot, account] of (this.#slots[group] ?? []).entries()) {
         if (account.owners > 0 || account.pinnedBy.length > 0) continue;
         idle += 1;
-        const words = this.#page(group, slot);
-        const wrong = words.findIndex((word, index) => {
-          const right = account.hash === null ? POISON : expectedWord(account.hash, group, index);
-          return right !== null && word !== right;
-        });
+        const right = account.hash === null ? null : expectedPage(account.hash, group);
+        if (account.hash !== null && right === null) continue;
+        const wrong = this.#page(group, slot).findIndex((word, index) => word !== (right?.[index] ?? POISON));
         if (wrong >= 0)
           this.#violation('I3 stray byte', `slot ${slot} of group ${group} is idle and word ${wrong} was changed`);
       }
@@ -246,7 +244,7 @@ export class WatchedCache implements KvCacheManager {
   #pinSlot(group: number, slot: number, request: RequestId): void {
     const account = this.#at(group, slot);
     account.pinnedBy.push(request);
-    account.writes = 0;
+    account.writtenBytes = 0;
     account.unprovenUntilMs = 0;
   }
 
