@@ -145,8 +145,9 @@ export class SimHost implements DisaggServer {
 
   restart(): void {
     // Ranks that are left of an instance are stopped before all of it is started again.
-    const isPart = !this.instance.isGone && this.instance.ranks.some(({ process }) => process.state === 'dead');
-    if (isPart && this.running.length > 0) this.crash(true);
+    const { ranks } = this.instance;
+    const isPart = ranks.some(({ process, parted }) => process.state === 'dead' || parted);
+    if (isPart && !ranks.some(({ closing }) => closing)) this.crash(true);
     if (!this.instance.isGone) return;
     this.instance.end();
     this.instance = this.#boot();
