@@ -17,6 +17,7 @@ import { hasTransfer, RequestEndings } from './request-endings.js';
 import { type Entry, RequestTable } from './request-table.js';
 import { checkLimits, planStep, type SchedulerLimits, type StepPlan } from './scheduler.js';
 import { TokenDelivery } from './token-delivery.js';
+import { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 import { WakeSignal } from './wake-signal.js';
 
@@ -79,7 +80,7 @@ export class Executor {
   readonly #transceiver: CacheTransceiver;
   readonly #limits: SchedulerLimits;
   readonly #housekeepingIntervalMs: number;
-  readonly #table = new RequestTable();
+  readonly #table: RequestTable;
   readonly #events: EventSink;
   readonly #admission: CacheAdmission;
   readonly #endings: RequestEndings;
@@ -99,7 +100,8 @@ export class Executor {
   constructor(options: ExecutorOptions) {
     checkLimits(options.limits);
     const { clock, cache, transceiver, engine, limits } = options;
-    const table = this.#table;
+    const table = new RequestTable(cache.tokensPerBlock);
+    this.#table = table;
     this.#clock = clock;
     this.#transceiver = transceiver;
     this.#limits = limits;
@@ -145,7 +147,10 @@ export class Executor {
     const onPagesLent = (request: LlmRequest): void => ranks?.share(request);
     const stage = { clock, cache, engine, table, transfer, endings, events, tokens, identity, onPagesLent };
     this.#forward = new ForwardStage(stage);
-    transceiver.onActivity(() => this.#wake.raise());
+    transceiver.onActivity(() => {
+      transfer.activity();
+      this.#wake.raise();
+    });
     this.#loop = this.#run();
   }
 
@@ -164,7 +169,7 @@ export class Executor {
     validateRequest(request);
     this.#admission.assertFits(request);
     if (this.#ranks !== null) this.#ranks.submit(request, events);
-    else this.#table.add(request, events, this.#clock.now());
+    else this.#context.added(this.#table.add(request, events, this.#clock.now()));
     this.#wake.raise();
   }
 
@@ -261,6 +266,7 @@ export class Executor {
     ranks?.rest();
     do {
       await this.#wake.wait(this.#liveCount > 0 ? this.#housekeepingIntervalMs : null);
+      this.#context.activity();
       ranks?.look();
       this.#generation.postDelayed();
     } while (ranks !== null && !ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
@@ -298,7 +304,7 @@ export class Executor {
   /** @returns true when something was launched or ended, so that another step may find work at once */
   async #step(): Promise<boolean> {
     if (this.#ranks === null) {
-      this.#checkTransfers();
+      await this.#checkTransfers();
       this.#cancelPending();
     } else {
       this.#ranks.look();
@@ -312,8 +318,9 @@ export class Executor {
       else await this.#ranks.leave(error);
       return true;
     }
-    if (this.#ranks === null) this.#context.prepare();
-    this.#generation.postReceives();
+    // What is left to look at has the next turn.
+    if (this.#ranks === null && this.#context.prepare()) this.#wake.raise();
+    const morePosts = this.#generation.postReceives();
     const plan = planStep(
       this.#limits,
       requestsOf(this.#table.in('GENERATION_IN_PROGRESS')),
@@ -322,7 +329,7 @@ export class Executor {
     );
     this.#ranks?.planned(plan);
     const ran = await this.#runForward(plan);
-    return ran || this.#failIfStuck();
+    return ran || morePosts || this.#failIfStuck();
   }
 
   async #runForward(plan: StepPlan): Promise<boolean> {
@@ -343,8 +350,12 @@ export class Executor {
     return true;
   }
 
-  #checkTransfers(): void {
-    for (const settled of this.#transceiver.takeSettled()) {
+  /** In portions: thousands that end at once must not hold up the event loop. */
+  async #checkTransfers(): Promise<void> {
+    const outcomes = this.#transceiver.takeSettled();
+    const budget = new TurnBudget(this.#clock);
+    for (const settled of outcomes) {
+      if (budget.isSpent()) await budget.nextTurn();
       const entry = this.#table.find(settled.request);
       // An ended request: its outcome was decided here, and the ledger alone says when its pages are free.
       if (entry === undefined || entry.outcome !== null) continue;

@@ -5,9 +5,12 @@ import type { CacheAdmission } from './cache-admission.js';
 import type { LlmRequest } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import { planReceives, promptBlocks, type SchedulerLimits } from './scheduler.js';
+import { planReceives, type SchedulerLimits } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
 import { typedError } from './typed-error.js';
+
+/** Receives that one step lets in: a flood of requests must not hold up the event loop. */
+const RECEIVES_PER_STEP = 64;
 
 export interface GenerationTransferOptions {
   readonly table: RequestTable;
@@ -26,6 +29,8 @@ export interface GenerationTransferOptions {
 /** Role: the generation side's talk with the transceiver: posts receives as the buffer and the pool allow, and turns arrivals into decode. */
 export class GenerationTransfer {
   readonly #o: GenerationTransferOptions;
+  /** One rank: receives that were let in and whose pages are still being moved. They are let in again by the next step. */
+  readonly #delayed = new Set<Entry>();
   /** Several ranks: receives that all ranks count as posted while pages of this one are still being moved. */
   readonly #unposted = new Set<Entry>();
 
@@ -33,25 +38,31 @@ export class GenerationTransfer {
     this.#o = options;
   }
 
-  postReceives(): void {
+  /** @returns true when more may be let in at once, by another step */
+  postReceives(): boolean {
     const { table, cache, admission, limits, ranks } = this.#o;
     this.postDelayed();
     const waiting = table.in('DISAGG_GENERATION_INIT');
     if (waiting.size === 0) {
       ranks?.receivesPlanned([]);
-      return;
+      return false;
     }
-    let bufferBlocks = 0;
-    for (const { request } of table.in('DISAGG_GENERATION_TRANS_IN_PROGRESS')) {
-      bufferBlocks += promptBlocks(request, cache.tokensPerBlock);
-    }
-    const planned = planReceives(limits, requestsOf(waiting), bufferBlocks, cache.tokensPerBlock, admission);
+    const { receivingBlocks } = table;
+    for (const entry of this.#delayed) if (entry.outcome !== null) this.#delayed.delete(entry);
+    const before = this.#delayed.size;
+    const most = RECEIVES_PER_STEP + before;
+    let posted = 0;
+    const planned = planReceives(limits, requestsOf(waiting), receivingBlocks, cache.tokensPerBlock, admission, most);
     ranks?.receivesPlanned(planned);
     for (const request of planned) {
       const entry = table.find(request);
       if (entry === undefined) continue;
       if (ranks === null) {
-        if (this.#mayBeWritten(entry)) this.#post(entry);
+        if (this.#mayBeWritten(entry)) {
+          this.#delayed.delete(entry);
+          this.#post(entry);
+          posted += 1;
+        } else if (entry.outcome === null) this.#delayed.add(entry);
         continue;
       }
       // When pages are ready differs from rank to rank; what the next plan counts must not.
@@ -60,6 +71,7 @@ export class GenerationTransfer {
       this.#unposted.add(entry);
     }
     this.postDelayed();
+    return planned.length === most && (ranks !== null || posted > 0 || this.#delayed.size > before);
   }
 
   /** Several ranks: posts what waited for its pages only. */

@@ -98,13 +98,18 @@ export class RankConsensus {
   #requestsNotShared = 0;
   #transfersNotShared = 0;
 
-  /** @throws ConfigError when the transceiver does not let its ledger be shared */
+  /** @throws ConfigError when the transceiver does not let its ledger be shared, or the cache manager has a host tier */
   constructor(options: RankConsensusOptions) {
     this.#o = options;
     const { group, transceiver, cache } = options;
     if (transceiver.ledger === undefined) {
       throw new ConfigError(
         `a rank group of ${group.size} ranks needs a transceiver with a ledger (KvCacheTransceiver has one): pages are freed when all ranks have drained`,
+      );
+    }
+    if (cache.layerGroups.some(({ hostSlotCount = 0 }) => hostSlotCount > 0)) {
+      throw new ConfigError(
+        `a rank group of ${group.size} ranks cannot have a host tier: its pages are ready at another time on each rank, so that prefix hits would differ; set hostSlotCount to 0`,
       );
     }
     this.#ledger = transceiver.ledger;

@@ -154,12 +154,14 @@ const modes = {
     if (rank === 0) executor.cancel(options.count);
     say({ kind: 'submitted' });
     await finished;
+    // The pages of the last ones come back when all ranks have drained.
+    while (cache.stats().some(({ pinned }) => pinned > 0)) await new Promise((resolve) => setTimeout(resolve, 5));
     const exchanges = executor.stats().rankGroup.exchanges;
     await new Promise((resolve) => setTimeout(resolve, options.idleMs ?? 0));
     say({
       kind: 'done',
       batches,
-      outcomes,
+      outcomes: outcomes.toSorted(),
       idleExchanges: executor.stats().rankGroup.exchanges - exchanges,
       held: ledger.heldCount,
       free: cache.stats().map(({ free, reusable }) => free + reusable),

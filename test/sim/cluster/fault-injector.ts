@@ -16,13 +16,14 @@ export class FaultInjector implements FabricFaults {
   readonly #wires: ((frame: FrameInFlight) => FrameFate | null)[] = [];
   readonly #transfers: { readonly fault: FaultOf<'transfers'>; readonly random: Random; seen: number; met: number }[] =
     [];
-  readonly #forwards: { readonly fault: FaultOf<'forward'>; seen: number }[] = [];
+  /** Forwards seen, by rank: the ranks of a group run the same ones. */
+  readonly #forwards: { readonly fault: FaultOf<'forward'>; readonly seen: Map<number, number> }[] = [];
 
   constructor(seed: number, faults: readonly Fault[], places: FaultPlaces) {
     faults.forEach((fault, number) => {
       if (fault.kind === 'transfers')
         this.#transfers.push({ fault, random: new Random(seed, 5, number), seen: 0, met: 0 });
-      else if (fault.kind === 'forward') this.#forwards.push({ fault, seen: 0 });
+      else if (fault.kind === 'forward') this.#forwards.push({ fault, seen: new Map() });
       else {
         const wire = wireRule(fault, places);
         if (wire !== null) this.#wires.push(wire);
@@ -52,12 +53,17 @@ export class FaultInjector implements FabricFaults {
     return usual;
   }
 
-  forward(side: Side, index: number, rank: number): 'enqueue' | 'device' | null {
-    for (const state of this.#forwards) {
-      const { fault } = state;
+  /** `alone`: the same forward goes well on the other ranks. */
+  forward(
+    side: Side,
+    index: number,
+    rank: number,
+  ): { readonly how: 'enqueue' | 'device'; readonly alone: boolean } | null {
+    for (const { fault, seen } of this.#forwards) {
       if (fault.host.side !== side || fault.host.index !== index || (fault.rank ?? rank) !== rank) continue;
-      state.seen += 1;
-      if (state.seen === fault.skip + 1) return fault.how;
+      const count = (seen.get(rank) ?? 0) + 1;
+      seen.set(rank, count);
+      if (count === fault.skip + 1) return { how: fault.how, alone: fault.rank !== undefined };
     }
     return null;
   }

@@ -26,7 +26,7 @@ interface Group {
   readonly members: readonly LocalRankGroup[] | null;
   /** Its clock outlives every rank. */
   readonly process: SimProcess;
-  /** A rank of it died, so that the rest may part. */
+  /** Something happened to one rank alone, so that they may part. */
   broken: boolean;
 }
 
@@ -98,6 +98,10 @@ export class SimInstance {
       });
     }
     return { done, cancel: () => void leader.executor.cancel(id) };
+  }
+
+  mayPart(rank: number): void {
+    this.#groupOf(rank).broken = true;
   }
 
   /** One rank has died. The others are told when their sockets notice; else they wait until the exchange runs out. */

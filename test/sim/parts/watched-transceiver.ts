@@ -24,6 +24,7 @@ export interface SettleNote {
   /** Flat rank in its instance, and how many ranks of it have the request. */
   readonly rank: number;
   readonly ranks: number;
+  readonly endpoint: string;
   readonly settled: Settled;
   readonly startedAtMs: number;
   /** Context: when the whole prompt had been handed over, or null. */
@@ -217,6 +218,7 @@ export class WatchedTransceiver implements CacheTransceiver {
     this.#onSettled({
       server: this.#name,
       ...this.#place,
+      endpoint: this.#inner.endpoint,
       settled,
       startedAtMs,
       promptOutAtMs: transfer?.lastSliceSent === true ? transfer.lastActMs - this.#process.offsetMs : null,

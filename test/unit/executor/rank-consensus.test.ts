@@ -86,16 +86,16 @@ describe('a request of three ranks', () => {
   it('is taken when all ranks have it, in the order of rank 0', async () => {
     const { clock, ranks } = cluster(3, { delayOf: () => () => 1 });
     const [zero, one, two] = ranks as [ClusterRank, ClusterRank, ClusterRank];
-    for (const id of [1, 2, 3]) zero.executor.submit(aggregateRequest(id, 4, 1));
-    for (const id of [3, 2, 1]) one.executor.submit(aggregateRequest(id, 4, 1));
+    for (const id of [1, 3, 2]) zero.executor.submit(aggregateRequest(id, 4, 1));
+    for (const id of [2, 1, 3]) one.executor.submit(aggregateRequest(id, 4, 1));
     await pass(clock, 50);
     expect(ranks.map((rank) => rank.engine.batches)).toEqual([[], [], []]);
     for (const id of [2, 3]) two.executor.submit(aggregateRequest(id, 4, 1));
     await pass(clock, 50);
-    for (const rank of ranks) expect(rank.outcomes).toEqual(['2 completed', '3 completed']);
+    for (const rank of ranks) expect(rank.outcomes).toEqual(['3 completed', '2 completed']);
     two.executor.submit(aggregateRequest(1, 4, 1));
     await pass(clock, 50);
-    for (const rank of ranks) expect(rank.outcomes).toEqual(['2 completed', '3 completed', '1 completed']);
+    for (const rank of ranks) expect(rank.outcomes).toEqual(['3 completed', '2 completed', '1 completed']);
   });
 
   it('is schedulable when its receivers asked on all ranks', async () => {
@@ -351,7 +351,7 @@ describe('the group of three ranks', () => {
     });
   });
 
-  it('needs a transceiver whose ledger can be shared, and a size that is one', () => {
+  it('needs a transceiver whose ledger can be shared, no host tier, and a size that is one', () => {
     const clock = new FakeClock();
     const [group] = LocalRankGroup.of(2) as [LocalRankGroup, LocalRankGroup];
     const { executor: _, ...parts } = new ClusterRank(clock, LocalRankGroup.of(1)[0] as LocalRankGroup);
@@ -360,6 +360,10 @@ describe('the group of three ranks', () => {
     expect(
       () => new Executor({ clock, cache: parts.cache, engine: parts.engine, transceiver, limits, rankGroup: group }),
     ).toThrow(ConfigError);
+    const hosted = Object.create(parts.cache, { layerGroups: { value: [{ hostSlotCount: 4 }] } });
+    expect(() => new Executor({ clock, ...parts, cache: hosted, limits, rankGroup: group })).toThrow(
+      /cannot have a host tier/,
+    );
     expect(() => LocalRankGroup.of(0)).toThrow(ArgumentError);
   });
 });
