@@ -145,8 +145,8 @@ export class SimHost implements DisaggServer {
 
   restart(): void {
     // Ranks that are left of an instance are stopped before all of it is started again.
-    const { ranks } = this.instance;
-    const isPart = ranks.some(({ process, parted }) => process.state === 'dead' || parted);
+    const { ranks, isPatched } = this.instance;
+    const isPart = isPatched || ranks.some(({ process, parted }) => process.state === 'dead' || parted);
     if (isPart && !ranks.some(({ closing }) => closing)) this.crash(true);
     if (!this.instance.isGone) return;
     this.instance.end();

@@ -54,6 +54,11 @@ export class SimInstance {
     this.ranks = Array.from({ length: options.ranks }, (_, rank) => this.#boot(rank));
   }
 
+  /** A rank of it was started by itself. */
+  get isPatched(): boolean {
+    return this.#generations.some((generation) => generation > 0);
+  }
+
   /** All ranks are there and act alike. */
   get isWhole(): boolean {
     return this.ranks.every((rank) => rank.process.state !== 'dead' && !rank.closing && !rank.parted);
