@@ -2,7 +2,7 @@ import type { Random } from './core/random.js';
 import { type InstanceShape, rankCount, type Shape } from './plan.js';
 
 /** How often an instance has several ranks: they cost what they are. */
-const SEVERAL_RANKS = 0.25;
+const SEVERAL_RANKS = 0.2;
 const MAX_RANKS = 8;
 const USUAL_RANKS = 4;
 
