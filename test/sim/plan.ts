@@ -22,6 +22,8 @@ export interface InstanceShape {
   /** More than 1: attention DP, each group of `tpSize / dpSize` ranks holds whole requests. */
   readonly dpSize: number;
   readonly layersPerStage: readonly number[];
+  /** Ranks that share the blocks of a prompt, each every so manieth one. */
+  readonly cpSize: number;
   readonly blockLayout: 'HND' | 'NHD';
 }
 
@@ -160,8 +162,8 @@ function told(value: unknown): string {
 }
 
 /** Ranks of one instance. */
-export function rankCount({ tpSize, layersPerStage }: InstanceShape): number {
-  return tpSize * layersPerStage.length;
+export function rankCount({ tpSize, cpSize, layersPerStage }: InstanceShape): number {
+  return tpSize * cpSize * layersPerStage.length;
 }
 
 /** Ranks that act alike: all, or those of one DP group. */
@@ -170,8 +172,8 @@ export function groupSize(shape: InstanceShape): number {
 }
 
 export function describeShape({ context, generation, kvHeads, latent, windowSize }: Shape): string {
-  const told = ({ tpSize, dpSize, layersPerStage }: InstanceShape): string =>
-    `TP ${tpSize}${dpSize > 1 ? ` in ${dpSize} DP groups` : ''}, layers ${layersPerStage.join(' + ')}`;
+  const told = ({ tpSize, dpSize, cpSize, layersPerStage }: InstanceShape): string =>
+    `TP ${tpSize}${dpSize > 1 ? ` in ${dpSize} DP groups` : ''}${cpSize > 1 ? `, CP ${cpSize}` : ''}, layers ${layersPerStage.join(' + ')}`;
   const model = latent ? 'latent' : `${kvHeads} KV heads`;
   return `${model}${windowSize === null ? '' : `, window ${windowSize}`}: context ${told(context)} -> generation ${told(generation)}`;
 }

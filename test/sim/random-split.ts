@@ -12,7 +12,13 @@ type Split = Pick<Shape, 'context' | 'generation' | 'kvHeads' | 'latent' | 'wind
 export function randomSplit(random: Random): Split {
   const windowSize = random.chance(0.5) ? null : random.between(5, 14);
   if (!random.chance(SEVERAL_RANKS)) {
-    const one = instance(1, 1, [windowSize === null ? 1 : 3], 'HND');
+    const one: InstanceShape = {
+      tpSize: 1,
+      dpSize: 1,
+      cpSize: 1,
+      layersPerStage: [windowSize === null ? 1 : 3],
+      blockLayout: 'HND',
+    };
     return { context: one, generation: one, kvHeads: 1, latent: false, windowSize, joinWithinMs: 1 };
   }
   const latent = windowSize === null && random.chance(0.3);
@@ -28,34 +34,28 @@ export function randomSplit(random: Random): Split {
           [[5], [2, 3], [3, 2]],
         ],
   );
-  const side = (): InstanceShape => {
+  // On one side, and without a window: what a rank counts of one is not what the others do.
+  const cpSide = windowSize === null && random.chance(0.3) ? random.pick(['context', 'generation'] as const) : null;
+  const side = (which: 'context' | 'generation'): InstanceShape => {
     const most = random.chance(0.9) ? USUAL_RANKS : MAX_RANKS;
     for (;;) {
       const dpSize = random.chance(0.3) ? 2 : 1;
-      const shape = instance(
-        random.pick([1, 1, 2, 2, 4]) * dpSize,
+      const shape: InstanceShape = {
+        tpSize: random.pick([1, 1, 2, 2, 4]) * dpSize,
         dpSize,
-        random.pick(stages),
-        random.pick(['HND', 'NHD']),
-      );
+        cpSize: cpSide === which ? 2 : 1,
+        layersPerStage: random.pick(stages),
+        blockLayout: random.pick(['HND', 'NHD']),
+      };
       if (rankCount(shape) <= most) return shape;
     }
   };
   return {
-    context: side(),
-    generation: side(),
+    context: side('context'),
+    generation: side('generation'),
     kvHeads: latent ? 1 : random.pick([1, 2, 4]),
     latent,
     windowSize,
     joinWithinMs: random.chance(0.8) ? 1 : random.real(1, 1500),
   };
-}
-
-function instance(
-  tpSize: number,
-  dpSize: number,
-  layersPerStage: readonly number[],
-  blockLayout: 'HND' | 'NHD',
-): InstanceShape {
-  return { tpSize, dpSize, layersPerStage, blockLayout };
 }

@@ -11,6 +11,7 @@ import { KvCacheTransceiver, type TransceiverCloseReport } from '../../../src/tr
 import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import { type Scheduler, SimProcess } from '../core/scheduler.js';
+import { ContextParallelView } from '../parts/context-parallel-view.js';
 import { PageLayout } from '../parts/page-layout.js';
 import { Pages } from '../parts/pages.js';
 import { blockHashesOf, TOKENS_PER_BLOCK, tokenAt } from '../parts/prompts.js';
@@ -97,7 +98,8 @@ export class SimServer {
       ? { headsPerRank: 1, firstHead: 0 }
       : kvHeadShard(shape.kvHeads, size, tpRank);
     const { blockLayout } = shape[ref.side];
-    this.cache = new WatchedCache(groups, seed + incarnation, violation);
+    this.cache = new WatchedCache(groups, seed + incarnation, violation, place.cpSize);
+    const wholePrompts = place.cpSize === 1 ? this.cache : new ContextParallelView(this.cache, place.cpSize);
     this.pages = new Pages({
       agent: this.agent,
       cache: this.cache,
@@ -112,6 +114,8 @@ export class SimServer {
             blockLayout: shape.latent ? 'NHD' : blockLayout,
           }),
       ),
+      cpSize: place.cpSize,
+      cpRank: place.cpRank,
       kvHeads: headsPerRank,
       blockLayout,
       auxSlots: shape.auxSlots,
@@ -155,7 +159,6 @@ export class SimServer {
       scheduler,
       process: this.process,
       agent: this.agent,
-      cache: this.cache,
       pages: this.pages,
       random: new Random(seed, 4, serial),
       msPerToken: shape.msPerToken,
@@ -163,7 +166,7 @@ export class SimServer {
     });
     this.executor = new Executor({
       clock: this.process,
-      cache: this.cache,
+      cache: wholePrompts,
       transceiver: this.watched,
       engine,
       limits: {
@@ -283,20 +286,23 @@ export class SimServer {
 
 /** The places of an instance, by flat rank. */
 export function placesOf(shape: Shape, side: HostRef['side']): RankPlaceInDp[] {
-  const { tpSize, dpSize, layersPerStage } = shape[side];
+  const { tpSize, dpSize, cpSize, layersPerStage } = shape[side];
   const perGroup = tpSize / dpSize;
-  return Array.from({ length: rankCount(shape[side]) }, (_, rank) => ({
-    tpSize,
-    tpRank: rank % tpSize,
-    ppSize: layersPerStage.length,
-    ppRank: Math.floor(rank / tpSize),
-    cpSize: 1,
-    cpRank: 0,
-    dpSize,
-    dpRank: dpSize > 1 ? Math.floor((rank % tpSize) / perGroup) : 0,
-    attentionDp: dpSize > 1,
-    layersPerStage,
-  }));
+  return Array.from({ length: rankCount(shape[side]) }, (_, rank) => {
+    const tpRank = Math.floor(rank / cpSize) % tpSize;
+    return {
+      tpSize,
+      tpRank,
+      ppSize: layersPerStage.length,
+      ppRank: Math.floor(rank / (tpSize * cpSize)),
+      cpSize,
+      cpRank: rank % cpSize,
+      dpSize,
+      dpRank: dpSize > 1 ? Math.floor(tpRank / perGroup) : 0,
+      attentionDp: dpSize > 1,
+      layersPerStage,
+    };
+  });
 }
 
 /** With a window, every second layer has it. */

@@ -34,6 +34,9 @@ export interface PagesOptions {
   readonly groups: readonly LayerGroup[];
   /** One per group. */
   readonly layouts: readonly PageLayout[];
+  /** Which of the blocks of a prompt are here. */
+  readonly cpSize: number;
+  readonly cpRank: number;
   /** KV heads on this rank. */
   readonly kvHeads: number;
   readonly blockLayout: 'HND' | 'NHD';
@@ -74,6 +77,15 @@ export class Pages implements MemoryGuard {
     agent.guard = this;
   }
 
+  /** The slots of tokens `[begin, end)` in each group, in the ordinals of this rank. */
+  runsOf(request: LlmRequest, begin: number, end: number): { begin: number; slots: Int32Array }[] {
+    const { cache, cpSize } = this.#o;
+    const row = TOKENS_PER_BLOCK * cpSize;
+    return cache.layerGroups.map((_, group) =>
+      cache.getBlockIdsRange(request.id, group, Math.floor(begin / row), Math.ceil(end / row)),
+    );
+  }
+
   /** What a forward step does: the words of prompt tokens `[begin, end)`, at the slots its request had when it was enqueued. */
   compute(
     request: LlmRequest,
@@ -88,11 +100,11 @@ export class Pages implements MemoryGuard {
 
   /** Words that are not what prompt tokens `[0, promptLen)` left there, windows aside. */
   wrongWords(request: LlmRequest): number {
-    const { cache, groups } = this.#o;
+    const { cache, groups, cpSize } = this.#o;
     const promptLen = request.promptTokens.length;
     const runs = groups.map((group, index) => {
       const begin = staleBlockEnd(promptLen, group.windowSize, TOKENS_PER_BLOCK);
-      const end = Math.ceil(promptLen / TOKENS_PER_BLOCK);
+      const end = Math.ceil(promptLen / TOKENS_PER_BLOCK / cpSize);
       return cache.getBlockIdsRange(request.id, index, Math.min(begin, end), end);
     });
     let wrong = 0;
@@ -103,9 +115,9 @@ export class Pages implements MemoryGuard {
   }
 
   checkIdle(): void {
-    const { cache, layouts } = this.#o;
+    const { cache, layouts, cpSize, cpRank } = this.#o;
     cache.checkIdle((hash, group) => {
-      const seeds = blockSeeds(hash);
+      const seeds = blockSeeds(hash, cpSize - 1 - cpRank);
       return seeds === undefined ? null : (layouts[group]?.page(seeds) ?? null);
     });
   }
@@ -154,13 +166,15 @@ export class Pages implements MemoryGuard {
     end: number,
     visit: (words: Uint32Array, index: number, value: number) => void,
   ): void {
-    const { agent, layouts } = this.#o;
+    const { agent, layouts, cpSize, cpRank } = this.#o;
     const seeds = seedsOf(request.promptTokens);
     runs.forEach((run, group) => {
       const { base, slotStride, slotBytes } = this.table.pools[group] as PagePool;
       const layout = layouts[group] as PageLayout;
-      for (let token = Math.max(begin, run.begin * TOKENS_PER_BLOCK); token < end; token++) {
-        const slot = run.slots[Math.floor(token / TOKENS_PER_BLOCK) - run.begin];
+      for (let token = Math.max(begin, run.begin * TOKENS_PER_BLOCK * cpSize); token < end; token++) {
+        const block = Math.floor(token / TOKENS_PER_BLOCK);
+        if (block % cpSize !== cpRank) continue;
+        const slot = run.slots[Math.floor(block / cpSize) - run.begin];
         if (slot === undefined) continue;
         const words = agent.memory.words(base + slot * slotStride, slotBytes) as Uint32Array;
         layout.visit(token, seeds[token] as number, (index, value) => visit(words, index, value));

@@ -68,16 +68,19 @@ function familyOf(tokens: Uint32Array): number {
   return family;
 }
 
-const BLOCK_SEEDS = new Map<string, Uint32Array>(
+const BLOCK_PLACES = new Map<string, { readonly seeds: Uint32Array; readonly block: number }>(
   HASHES.flatMap((hashes, family) =>
-    hashes.map((hash, block): [string, Uint32Array] => {
-      const seeds = SEEDS[family] as Uint32Array;
-      return [hash, seeds.subarray(block * TOKENS_PER_BLOCK, (block + 1) * TOKENS_PER_BLOCK)];
-    }),
+    hashes.map((hash, block): [string, { readonly seeds: Uint32Array; readonly block: number }] => [
+      hash,
+      { seeds: SEEDS[family] as Uint32Array, block },
+    ]),
   ),
 );
 
-/** Seeds of the tokens of the block that has this hash. */
-export function blockSeeds(hash: string): Uint32Array | undefined {
-  return BLOCK_SEEDS.get(hash);
+/** Seeds of the tokens of the block that lies `before` blocks before the one that has this hash. */
+export function blockSeeds(hash: string, before = 0): Uint32Array | undefined {
+  const place = BLOCK_PLACES.get(hash);
+  if (place === undefined) return undefined;
+  const begin = (place.block - before) * TOKENS_PER_BLOCK;
+  return place.seeds.subarray(begin, begin + TOKENS_PER_BLOCK);
 }

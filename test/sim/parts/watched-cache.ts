@@ -52,13 +52,19 @@ export class WatchedCache implements KvCacheManager {
   /** Told when a transfer's hold ends. */
   onUnpin: (request: RequestId) => void = () => {};
 
-  constructor(groups: readonly LayerGroup[], seed: number, violation: (rule: string, text: string) => void) {
+  constructor(
+    groups: readonly LayerGroup[],
+    seed: number,
+    violation: (rule: string, text: string) => void,
+    contextParallelSize = 1,
+  ) {
     // Every server of a run has blocks of one size, so that what arrives is whole blocks.
     this.#inner = new GrowingCacheManager({
       tokensPerBlock: TOKENS_PER_BLOCK,
       senderTokensPerBlock: TOKENS_PER_BLOCK,
       layerGroups: groups,
       seed,
+      contextParallelSize,
     });
     this.tokensPerBlock = TOKENS_PER_BLOCK;
     this.layerGroups = groups;

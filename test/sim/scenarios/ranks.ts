@@ -16,7 +16,7 @@ import {
 } from './scenario.js';
 
 function instance(tpSize: number, layersPerStage: readonly number[] = [3], dpSize = 1): InstanceShape {
-  return { tpSize, dpSize, layersPerStage, blockLayout: 'HND' };
+  return { tpSize, dpSize, cpSize: 1, layersPerStage, blockLayout: 'HND' };
 }
 
 function shape(context: InstanceShape, generation: InstanceShape, changes: Partial<Shape> = {}): Partial<Shape> {
@@ -113,6 +113,26 @@ export const RANKS: ScenarioGroup = {
       references: [thread('NVIDIA/TensorRT-LLM', 13112)],
       plan: plan(series(6, 30, { style: 'context_first' }), [], TWO_GROUPS),
       expect: all(series(6, 30), DONE),
+    },
+    {
+      name: 'attention DP: a group that cannot be reached is ruled out, and the other one serves',
+      references: [thread('NVIDIA/TensorRT-LLM', 16834), thread('NVIDIA/TensorRT-LLM', 13112)],
+      plan: plan([request(0, LONG), request(1, { atMs: 3000 })], [], {
+        ...shape(instance(2, [3], 2), instance(1)),
+        msPerToken: 3,
+      }),
+      prepare: (cluster) => {
+        const [receiver, other] = [cluster.generations[0]?.server, cluster.contexts[0]?.instance.ranks[1]];
+        if (receiver === undefined || other === undefined) return;
+        cluster.scheduler.at(60, null, () => cluster.network.breakConnection(receiver.endpoint, other.endpoint));
+      },
+      expect: { 0: DONE, 1: DONE },
+    },
+    {
+      name: 'context parallel on one side: each rank gets every second block',
+      references: [thread('llm-d/llm-d', 2433)],
+      plan: plan(series(6, 40, LONG), [], shape({ ...instance(1), cpSize: 2 }, instance(2))),
+      expect: all(series(6, 40), DONE),
     },
     {
       name: 'attention DP, nobody has the request: every group says so, and the receivers end',

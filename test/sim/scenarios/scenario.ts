@@ -40,7 +40,7 @@ export interface ScenarioGroup {
   readonly byDesign: readonly ByDesign[];
 }
 
-const ONE_RANK: InstanceShape = { tpSize: 1, dpSize: 1, layersPerStage: [1], blockLayout: 'HND' };
+const ONE_RANK: InstanceShape = { tpSize: 1, dpSize: 1, cpSize: 1, layersPerStage: [1], blockLayout: 'HND' };
 
 const SHAPE: Shape = {
   contexts: 1,
