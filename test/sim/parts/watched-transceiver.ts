@@ -90,6 +90,11 @@ export class WatchedTransceiver implements CacheTransceiver {
     this.#unprovenKeys.add(key);
   }
 
+  /** Every request that had a transfer here. */
+  get requests(): readonly LlmRequest[] {
+    return [...this.#transfers.keys()];
+  }
+
   get unsettled(): readonly LlmRequest[] {
     return [...this.#transfers.values()].filter((transfer) => transfer.settled === null).map(({ request }) => request);
   }

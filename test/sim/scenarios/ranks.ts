@@ -115,6 +115,22 @@ export const RANKS: ScenarioGroup = {
       expect: all(series(6, 30), DONE),
     },
     {
+      name: 'attention DP: pages do not wait for a group that has nothing to do with them',
+      references: [thread('NVIDIA/TensorRT-LLM', 13112)],
+      plan: plan(series(4, 100, LONG), [], { ...shape(instance(2, [3], 2), instance(1)), slotCount: 18 }),
+      expect: all(series(4, 100), { ...DONE, withinMs: 500 }),
+    },
+    {
+      name: 'a context server has not sent a prompt whose last part fails on one rank',
+      references: [thread('sgl-project/sglang', 39846)],
+      plan: plan(
+        [request(0), request(1, { atMs: 1500 })],
+        [transfers('fail', { rank: 1, skip: 2, durationMs: 200 })],
+        TWO_TO_ONE,
+      ),
+      expect: { 0: FAILED, 1: DONE },
+    },
+    {
       name: 'attention DP: a group that cannot be reached is ruled out, and the other one serves',
       references: [thread('NVIDIA/TensorRT-LLM', 16834), thread('NVIDIA/TensorRT-LLM', 13112)],
       plan: plan([request(0, LONG), request(1, { atMs: 3000 })], [], {
