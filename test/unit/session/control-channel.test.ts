@@ -36,7 +36,8 @@ describe('the minor in use', () => {
     const channel = new ControlChannel(messenger, 7n, counters, { onMessage: () => {}, onBadFrame: () => {} }, 3);
     const accepted = world.network.log.find(({ message }) => message.type === 'HELLO_ACK')?.message;
     if (accepted?.type !== 'HELLO_ACK' || !accepted.answer.accepted) throw new Error('no HELLO was accepted');
-    const self = { ...accepted.answer.rankInfo, endpoint: messenger.endpoint };
+    const own = { endpoint: messenger.endpoint, rankEndpoints: [messenger.endpoint] };
+    const self = { ...accepted.answer.rankInfo, ...own };
     const ready: Peer[] = [];
     const events = { onReady: (peer: Peer) => void ready.push(peer), onRefused: () => {}, onLost: () => {} };
     const { clock } = world;
