@@ -232,12 +232,30 @@ describe('one incarnation at two endpoints', () => {
     });
     const [first, second] = [world.network.bind(), world.network.bind()];
     const peers = context.transceiver.stats().peers.length;
+    const addPeer = context.agent.addPeer.bind(context.agent);
+    let mapped = 0;
+    let open = (): void => undefined;
+    const gate = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    context.agent.addPeer = async (metadata, name) => {
+      mapped += 1;
+      await gate;
+      return addPeer(metadata, name);
+    };
     forge(world, context, claim(first.endpoint), 77n);
     forge(world, context, claim(second.endpoint), 77n);
+    await world.run(30);
+    open();
     await world.run(30);
     expect(context.transceiver.stats().peers).toHaveLength(peers + 1);
     expect(context.transceiver.stats().peers.at(-1)).toContain(first.endpoint);
     expect(context.transceiver.stats().counters['protocol_error:hello_incarnation']).toBe(1);
+    // From now on it is refused before anything is mapped.
+    forge(world, context, claim(world.network.bind().endpoint), 77n);
+    await world.run(30);
+    expect(context.transceiver.stats().counters['protocol_error:hello_incarnation']).toBe(2);
+    expect(mapped).toBe(2);
     await completes(world, sent, received);
   });
 });
