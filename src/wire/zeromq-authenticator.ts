@@ -4,6 +4,8 @@ import { ResourceError } from '../errors.js';
 import { zeromqContext } from './zeromq-context.js';
 
 const ADDRESS = 'inproc://zeromq.zap.01';
+/** By when the connections of a closed socket have been torn down. */
+const HANDSHAKES_END_MS = 250;
 const VERSION = '1.0';
 const ACCEPTED = ['200', 'OK'] as const;
 const REFUSED = ['400', 'this public key is not allowed'] as const;
@@ -50,8 +52,12 @@ class Authenticator {
     this.#handler = null;
   }
 
-  /** Unbound first: a closed socket gives its address back some time later. */
+  /**
+   * Not at once: libzmq ends the process (an assertion in its pipes) when the handler goes while a connection of a socket that was just
+   * closed still waits for its answer. Then unbound before it is closed: a closed socket gives its address back some time later.
+   */
   async #close(handler: Router): Promise<void> {
+    await new Promise((resolve) => setTimeout(resolve, HANDSHAKES_END_MS));
     try {
       await handler.unbind(ADDRESS);
     } finally {

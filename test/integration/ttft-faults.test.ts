@@ -58,8 +58,9 @@ describe('a run that does not end as planned', () => {
     const run = await start();
     const atMs = performance.now();
     process.kill(run[victim], 'SIGKILL');
-    const { code, stderr } = await run.cli.result(10_000);
-    expect(performance.now() - atMs).toBeLessThan(5000);
+    const { code, stderr } = await run.cli.result(20_000);
+    // Noticed within 3 s; the driver waits 4.5 s at most for what the survivor has to say.
+    expect(performance.now() - atMs).toBeLessThan(9000);
     expect(code).toBe(1);
     const last = stderr.trimEnd().split('\n').at(-1) ?? '';
     expect(last).toContain(`PeerLostError: the ${victim} process (pid ${run[victim]}) was ended by SIGKILL`);
