@@ -61,6 +61,13 @@ class PackedCursor {
   Piece current_;         // not handed out; bytes == 0: none
 };
 
+// One group of slots that a writer may have scattered into, by the reader's own table.
+struct InboundGroup {
+  std::uint32_t key = 0;
+  std::shared_ptr<const FragmentTable> table;
+  std::vector<std::int32_t> slots;
+};
+
 // The part of a slice that one WANT names.
 struct BounceRequestPlan {
   std::vector<PackedGroup> sources;

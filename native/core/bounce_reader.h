@@ -18,13 +18,6 @@
 
 namespace kvt {
 
-// One group of slots that a writer may have scattered into, by the reader's own table.
-struct InboundGroup {
-  std::uint32_t key = 0;
-  std::shared_ptr<const FragmentTable> table;
-  std::vector<std::int32_t> slots;
-};
-
 using BounceGrant = std::uint64_t;  // never used twice
 
 // The arena's `offset` holds canonical bytes [begin, end) of these groups. Answered by scattered().

@@ -334,6 +334,10 @@ void BounceWriter::cancel(BounceSlice slice, BounceTime now) {
   fail_slice(slice, BounceOutcome::kCancelled, Status(StatusCode::kCancelled, "the transfer was cancelled"), now);
 }
 
+void BounceWriter::fail(BounceSlice slice, Status error, BounceTime now) {
+  fail_slice(slice, BounceOutcome::kFailed, std::move(error), now);
+}
+
 void BounceWriter::fail_slice(BounceSlice id, BounceOutcome outcome, Status error, BounceTime now) {
   const auto entry = slices_.find(id);
   if (entry == slices_.end() || entry->second.outcome != BounceOutcome::kTransferred) return;

@@ -106,6 +106,8 @@ class BounceWriter {
   void submit(BounceSlice slice, BouncePeer peer, std::uint64_t ticket, std::vector<BounceRequestPlan> plans,
               BounceTime now);
   void cancel(BounceSlice slice, BounceTime now);
+  // For a reason that the caller knows. Unknown slices are ignored.
+  void fail(BounceSlice slice, Status error, BounceTime now);
 
   // GRANT, ACK or NACK.
   void on_frame(BouncePeer from, const BounceFrame& frame, BounceTime now);

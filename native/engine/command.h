@@ -22,6 +22,7 @@ using RegionReply = std::function<void(const Status&, const Region&)>;
 using MetadataReply = std::function<void(const Status&, std::vector<std::byte>)>;
 using PeerReply = std::function<void(const Status&, const std::vector<Region>&)>;
 using DoneReply = std::function<void()>;
+using StatusReply = std::function<void(const Status&)>;
 using CloseReply = std::function<void(const CloseReport&)>;
 
 struct AllocateRegion {
@@ -48,6 +49,18 @@ struct RemovePeer {
 struct CancelSubmission {
   SubmissionId submission = 0;
 };
+struct ExpectInbound {
+  PeerId peer = 0;
+  Ticket ticket = 0;
+  std::vector<InboundGroup> groups;
+  StatusReply reply;
+};
+// Answered once nothing is scattered under the ticket any more.
+struct EndInbound {
+  PeerId peer = 0;
+  Ticket ticket = 0;
+  DoneReply reply;
+};
 struct EventsChanged {};
 struct CloseAgent {
   TimePoint deadline;
@@ -55,6 +68,6 @@ struct CloseAgent {
 };
 
 using Command = std::variant<AllocateRegion, RegisterRegion, GetMetadata, AddPeer, RemovePeer, Submission,
-                             CancelSubmission, EventsChanged, CloseAgent>;
+                             CancelSubmission, ExpectInbound, EndInbound, EventsChanged, CloseAgent>;
 
 }  // namespace kvt

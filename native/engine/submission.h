@@ -22,6 +22,7 @@ struct Submission {
   FlowId flow = 0;
   std::vector<PlanGroup> groups;
   std::shared_ptr<const ReadyEvent> after;  // null: may start now
+  Ticket ticket = 0;                        // of the receive it belongs to; 0: none
 };
 
 enum class NoticeKind : std::uint8_t { kCompletion = 0, kDrained = 1 };

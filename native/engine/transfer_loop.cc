@@ -13,7 +13,9 @@ void TransferLoop::submit(Submission submission) {
                     .cursor = PlanCursor(std::move(submission.groups)),
                     .after = std::move(submission.after),
                     .error = {},
-                    .posted_at = {}};
+                    .posted_at = {},
+                    .ticket = submission.ticket,
+                    .goes_whole = {}};
   const auto [entry, is_new] = transfers_.emplace(id, std::move(transfer));
   if (!is_new) return;  // the addon refuses ids that are in use
   scheduler_.push(flow, id);
@@ -23,6 +25,13 @@ void TransferLoop::cancel(SubmissionId submission) {
   const auto entry = transfers_.find(submission);
   if (entry == transfers_.end()) return;
   stop(submission, &entry->second, Outcome::kCancelled, Status(StatusCode::kCancelled, "the transfer was cancelled"));
+  cancel_batches(submission);
+}
+
+void TransferLoop::cancel_batches(SubmissionId id) {
+  for (const auto& [batch_id, batch] : batches_) {
+    if (batch.submission == id && batch.is_whole) transport_->cancel(batch_id);
+  }
 }
 
 void TransferLoop::events_changed() {
@@ -45,6 +54,7 @@ void TransferLoop::remove_peer(PeerId peer) {
   std::sort(theirs.begin(), theirs.end());
   for (const SubmissionId id : theirs) {
     stop(id, &transfers_.at(id), Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
+    cancel_batches(id);
   }
   forget_peer_if_ended(peer);
 }
@@ -76,6 +86,7 @@ void TransferLoop::poll_batches() {
     batches_.erase(id);
     Peer& peer = peers_.at(batch.peer);
     --peer.in_flight;
+    if (batch.is_whole) --peer.whole_in_flight;
     for (const FlowId flow : peer.parked) scheduler_.wake(flow);
     peer.parked.clear();
     --transfers_.at(batch.submission).in_flight;
@@ -117,7 +128,7 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
     switch (transfer->after->state()) {
       case EventState::kPending:
         // The device waits for it: the copy is queued before the forward has ended.
-        if (is_devices && transport_->takes_slices()) break;
+        if (is_devices && goes_whole(transfer)) break;
         if (is_devices) ++polled_events_;
         waiting_.push_back({transfer->flow, transfer->after});
         scheduler_.park();
@@ -136,12 +147,24 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
     stop(id, transfer, Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
     return false;
   }
-  if (peer->second.in_flight >= limits_.max_in_flight) {
+  if (!has_room(peer->second, goes_whole(transfer))) {
     peer->second.parked.push_back(transfer->flow);
     scheduler_.park();
     return false;
   }
   return true;
+}
+
+bool TransferLoop::goes_whole(Transfer* transfer) const {
+  if (!transfer->goes_whole) {
+    transfer->goes_whole = transport_->takes_slice(transfer->peer, transfer->ticket, transfer->cursor.groups());
+  }
+  return *transfer->goes_whole;
+}
+
+bool TransferLoop::has_room(const Peer& peer, bool is_whole) const {
+  if (is_whole) return peer.whole_in_flight < limits_.max_slices_in_flight;
+  return peer.in_flight - peer.whole_in_flight < limits_.max_in_flight;
 }
 
 BatchResult TransferLoop::post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes) {
@@ -155,7 +178,8 @@ BatchResult TransferLoop::post_whole(BatchId batch, Transfer* transfer, std::siz
   *bytes = transfer->cursor.bytes_left();
   if (*bytes == 0) return {BatchState::kDone, false, {}};
   const CudaEvent* after = transfer->after == nullptr ? nullptr : transfer->after->device_event();
-  BatchResult result = transport_->post_slice(batch, transfer->peer, transfer->cursor.groups(), after);
+  BatchResult result =
+      transport_->post_ticketed_slice(batch, transfer->peer, transfer->ticket, transfer->cursor.groups(), after);
   transfer->cursor.finish();
   return result;
 }
@@ -164,8 +188,8 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
   const BatchId batch_id = last_batch_ + 1;
   const TimePoint posted_at = std::chrono::steady_clock::now();
   std::size_t bytes = 0;
-  BatchResult result =
-      transport_->takes_slices() ? post_whole(batch_id, transfer, &bytes) : post_runs(batch_id, transfer, &bytes);
+  const bool is_whole = goes_whole(transfer);
+  BatchResult result = is_whole ? post_whole(batch_id, transfer, &bytes) : post_runs(batch_id, transfer, &bytes);
   if (transfer->cursor.is_done()) {
     transfer->phase = Phase::kEnding;
     scheduler_.finish_head();
@@ -179,10 +203,12 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
   }
   last_batch_ = batch_id;
   if (!transfer->posted_at) transfer->posted_at = posted_at;
-  const Batch batch{id, transfer->peer, bytes};
+  const Batch batch{id, transfer->peer, bytes, is_whole};
   if (result.state == BatchState::kInFlight) {
     ++transfer->in_flight;
-    ++peers_.at(transfer->peer).in_flight;
+    Peer& peer = peers_.at(transfer->peer);
+    ++peer.in_flight;
+    if (is_whole) ++peer.whole_in_flight;
     batches_.emplace(batch_id, batch);
   } else {
     end_batch(batch_id, batch, std::move(result));
@@ -200,9 +226,10 @@ void TransferLoop::end_batch(BatchId id, const Batch& batch, BatchResult result)
     quarantined_.emplace(id, batch.submission);
     ++transfer.undrained;
   }
+  const bool is_cancel = result.error.code() == StatusCode::kCancelled;
   // The first failure is the one that explains the rest.
-  if (transfer.outcome != Outcome::kFailed) {
-    transfer.outcome = Outcome::kFailed;
+  if (transfer.outcome == Outcome::kTransferred || (transfer.outcome == Outcome::kCancelled && !is_cancel)) {
+    transfer.outcome = is_cancel ? Outcome::kCancelled : Outcome::kFailed;
     transfer.error = std::move(result.error);
   }
   if (transfer.phase == Phase::kPosting) {
@@ -244,7 +271,12 @@ void TransferLoop::cancel_unposted(const Status& reason) {
   std::vector<SubmissionId> all;
   for (const auto& [id, transfer] : transfers_) all.push_back(id);
   std::sort(all.begin(), all.end());
-  for (const SubmissionId id : all) stop(id, &transfers_.at(id), Outcome::kCancelled, reason);
+  for (const SubmissionId id : all) {
+    const auto entry = transfers_.find(id);
+    if (entry == transfers_.end()) continue;
+    stop(id, &entry->second, Outcome::kCancelled, reason);
+    cancel_batches(id);
+  }
 }
 
 void TransferLoop::abandon_all(bool drained, const Status& reason) {

@@ -69,14 +69,19 @@ class TransferLoop {
     std::size_t in_flight = 0;
     std::size_t undrained = 0;
     std::optional<TimePoint> posted_at;
+    Ticket ticket = 0;
+    std::optional<bool> goes_whole;  // asked of the transport once
   };
   struct Batch {
     SubmissionId submission = 0;
     PeerId peer = 0;
     std::size_t bytes = 0;
+    bool is_whole = false;
   };
   struct Peer {
     std::size_t in_flight = 0;
+    // Of those, slices taken whole. They have a limit of their own, since one of them may wait for its receiver.
+    std::size_t whole_in_flight = 0;
     bool is_leaving = false;
     std::vector<FlowId> parked;  // flows whose head waits for room towards this peer
   };
@@ -90,7 +95,11 @@ class TransferLoop {
   bool post_next();
   // Whether the head may be posted; parks or settles it otherwise.
   bool is_postable(SubmissionId id, Transfer* transfer);
+  bool goes_whole(Transfer* transfer) const;
+  bool has_room(const Peer& peer, bool is_whole) const;
   void post(SubmissionId id, Transfer* transfer);
+  // What of it is posted is not wanted any more.
+  void cancel_batches(SubmissionId id);
   BatchResult post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes);
   BatchResult post_whole(BatchId batch, Transfer* transfer, std::size_t* bytes);
   void end_batch(BatchId id, const Batch& batch, BatchResult result);

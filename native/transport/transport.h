@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/bounce_plan.h"
 #include "core/plan_cursor.h"
 #include "core/run.h"
 #include "core/status.h"
@@ -18,6 +19,8 @@ class CudaEvent;
 
 using PeerId = std::uint32_t;
 using BatchId = std::uint64_t;
+// One receive, as its receiver calls it; 0: the submission does not say.
+using Ticket = std::uint64_t;
 using TimePoint = std::chrono::steady_clock::time_point;
 
 enum class MemoryKind : std::uint8_t { kHost = 0, kDevice = 1 };
@@ -48,6 +51,8 @@ struct BatchLimits {
   std::size_t max_runs = 64;
   std::size_t max_bytes = std::size_t{4} << 20;
   std::size_t max_in_flight = 2;
+  // Slices taken whole, which are bounded where the bytes are.
+  std::size_t max_slices_in_flight = 64;
 };
 
 // Role: moves runs of bytes into peers' memory.
@@ -108,6 +113,47 @@ class Transport {
     (void)batch, (void)peer, (void)groups, (void)after;
     return {BatchState::kFailed, false, Status(StatusCode::kInternal, "this transport takes runs, not slices")};
   }
+
+  // Whether this slice is taken whole; asked once, before its first post. The rest goes by runs.
+  virtual bool takes_slice(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+    (void)peer, (void)ticket, (void)groups;
+    return takes_slices();
+  }
+  virtual BatchResult post_ticketed_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
+                                          const CudaEvent* after) {
+    (void)ticket;
+    return post_slice(batch, peer, groups, after);
+  }
+  // A slice in flight is not wanted any more. It still ends through poll; with kCancelled when this stopped it.
+  virtual void cancel(BatchId batch) { (void)batch; }
+
+  // Slots that slices under `ticket` may be scattered into by this side. Paths on which the writer names addresses have
+  // no use for it.
+  virtual Status expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) {
+    (void)peer, (void)ticket, (void)groups;
+    return Status::ok();
+  }
+  // Stops that. True once this side scatters nothing of the ticket any more; until then to be asked again.
+  virtual bool end_inbound(PeerId peer, Ticket ticket) {
+    (void)peer, (void)ticket;
+    return true;
+  }
+
+  // Whether begin_add_peer reads what a bounce agent puts before its transport's metadata; it is cut off otherwise.
+  virtual bool reads_bounce_head() const { return false; }
+
+  // Small messages to a peer's agent, for the control of a path; at most 4 KiB, from any side, in any order, may get
+  // lost. kCapability where there are none.
+  struct Message {
+    PeerId peer = 0;
+    std::vector<std::byte> bytes;
+  };
+  virtual Status send_message(PeerId peer, std::span<const std::byte> bytes) {
+    (void)peer, (void)bytes;
+    return Status(StatusCode::kCapability, "this transport carries no messages");
+  }
+  // Appends what came from peers that were added.
+  virtual void take_messages(std::vector<Message>* out) { (void)out; }
 
   // Batches that failed with may_still_land and cannot touch memory any more. Appends.
   virtual void take_drained(std::vector<BatchId>* out) = 0;
