@@ -8,35 +8,12 @@
 #include <utility>
 
 #include "addon/arguments.h"
+#include "addon/bounce_records.h"
+#include "addon/native_agent_reply.h"
 #include "addon/notice_records.h"
 #include "addon/transport_choice.h"
 
 namespace kvt {
-
-class NativeAgent::Reply {
- public:
-  Reply(Napi::Env env, std::shared_ptr<CompletionPump> pump) : deferred_(env), pump_(std::move(pump)) {
-    pump_->await_reply(env);
-  }
-  Napi::Promise promise() const { return deferred_.Promise(); }
-
-  // From the progress thread. `convert` runs on the JS thread, and only when `status` is ok.
-  template <typename Convert>
-  static void settle(const std::shared_ptr<Reply>& reply, Status status, Convert convert) {
-    reply->pump_->post([reply, status = std::move(status), convert = std::move(convert)](Napi::Env env) {
-      reply->pump_->reply_came(env);
-      if (status.is_ok()) {
-        reply->deferred_.Resolve(convert(env));
-      } else {
-        reply->deferred_.Reject(to_error(env, status).Value());
-      }
-    });
-  }
-
- private:
-  Napi::Promise::Deferred deferred_;
-  std::shared_ptr<CompletionPump> pump_;
-};
 
 Napi::Function NativeAgent::define(Napi::Env env) {
   return DefineClass(env, "NativeAgent",
@@ -55,6 +32,9 @@ Napi::Function NativeAgent::define(Napi::Env env) {
                          InstanceMethod<&NativeAgent::cancel>("cancel"),
                          InstanceMethod<&NativeAgent::read>("read"),
                          InstanceMethod<&NativeAgent::write>("write"),
+                         InstanceMethod<&NativeAgent::prepare_inbound>("prepareInbound"),
+                         InstanceMethod<&NativeAgent::expect_inbound>("expectInbound"),
+                         InstanceMethod<&NativeAgent::end_inbound>("endInbound"),
                          InstanceMethod<&NativeAgent::close>("close"),
                      });
 }
@@ -72,6 +52,10 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
   if (!std::isnan(link_gbps)) choice.link_gbps = link_gbps;
   choice.nixl_library = to_text(info, 3, "the NIXL library");
   choice.nixl_package_tree = to_text(info, 4, "the NIXL package tree");
+  if (!info[6].IsUndefined()) {
+    const auto numbers = to_array<Napi::Float64Array>(info, 6, napi_float64_array, "bounce");
+    choice.bounce = read_bounce_options(info.Env(), numbers.Data(), numbers.ElementLength());
+  }
   const Status status = choose_transport(choice, &factory_);
   if (!status.is_ok()) throw_status(info.Env(), status);
   dispatch_ = Napi::Persistent(info[5].As<Napi::Function>());
@@ -180,6 +164,7 @@ Napi::Value NativeAgent::remove_peer(const Napi::CallbackInfo& info) {
   const auto peer = static_cast<PeerId>(to_size(env, to_number(info, 0, "peer"), "peer"));
   peers_.erase(peer);
   std::erase_if(tables_, [peer](const auto& entry) { return entry.second.peer == peer; });
+  std::erase_if(inbound_tables_, [peer](const auto& entry) { return entry.second.peer == peer; });
   const auto reply = expect_reply(env);
   session_->engine->push(
       RemovePeer{peer, [reply] { Reply::settle(reply, Status::ok(), [](Napi::Env e) { return e.Undefined(); }); }});
@@ -285,6 +270,7 @@ Napi::Value NativeAgent::close(const Napi::CallbackInfo& info) {
                        link->agent->dispatch_.Reset();
                        link->agent->peers_.clear();
                        link->agent->tables_.clear();
+                       link->agent->inbound_tables_.clear();
                        link->agent->events_.clear();
                        link->agent->live_.clear();
                      }

@@ -23,7 +23,8 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
  public:
   static Napi::Function define(Napi::Env env);
 
-  // (kind: 'host' | 'nixl', name, linkGbps or NaN, NIXL library or '', NIXL package tree or '', dispatch)
+  // (kind: 'host' | 'nixl', name, linkGbps or NaN, NIXL library or '', NIXL package tree or '', dispatch, bounce
+  // numbers or undefined)
   explicit NativeAgent(const Napi::CallbackInfo& info);
   ~NativeAgent() override;
 
@@ -59,6 +60,9 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   class Reply;
   std::shared_ptr<Reply> expect_reply(Napi::Env env);
   MemoryLease lease(Napi::Env env, std::uintptr_t address, std::size_t size) const;
+  Napi::Value prepare_inbound(const Napi::CallbackInfo& info);
+  Napi::Value expect_inbound(const Napi::CallbackInfo& info);
+  Napi::Value end_inbound(const Napi::CallbackInfo& info);
   std::shared_ptr<const ReadyEvent> find_event(Napi::Env env, double handle) const;
   void check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionSet& regions,
                   const SlotPool& pool) const;
@@ -73,6 +77,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   State state_ = State::kNew;
   std::unordered_map<PeerId, RegionSet> peers_;
   std::unordered_map<std::uint32_t, Table> tables_;
+  std::unordered_map<std::uint32_t, Table> inbound_tables_;  // numbered with tables_
   std::unordered_map<std::uint32_t, std::shared_ptr<HostEvent>> events_;
   std::unordered_set<SubmissionId> live_;  // submitted and not yet settled and drained
   PeerId last_peer_ = 0;

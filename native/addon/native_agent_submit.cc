@@ -66,6 +66,18 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
   submission.flow = static_cast<FlowId>(to_integer(env, record[2], "flow"));
   if (!peers_.contains(submission.peer)) throw_argument(env, "unknown peer " + std::to_string(submission.peer));
   submission.after = find_event(env, record[3]);
+  // A ticket and the keys of its groups come beside the head, since most submissions have none.
+  const bool has_ticket = info[2].IsBigInt();
+  const double* keys = nullptr;
+  std::size_t key_count = 0;
+  if (has_ticket) {
+    bool is_whole = false;
+    submission.ticket = info[2].As<Napi::BigInt>().Uint64Value(&is_whole);
+    if (!is_whole) throw_argument(env, "a ticket is a bigint below 2^64");
+    const auto array = to_array<Napi::Float64Array>(info, 3, napi_float64_array, "keys");
+    keys = array.Data();
+    key_count = array.ElementLength();
+  }
   const std::uint64_t group_count = to_size(env, record[4], "group count");
   if (head.ElementLength() < kSubmissionHead + group_count * kGroupRecord) {
     throw_argument(env, "the submission has fewer groups than it says");
@@ -84,7 +96,9 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
     }
     const std::int32_t* pairs = slots.Data() + begin;
     check_slot_pairs(env, i, *table->second.table, pairs, length);
-    submission.groups.push_back({table->second.table, std::vector<std::int32_t>(pairs, pairs + length)});
+    if (has_ticket && i >= key_count) throw_argument(env, "a submission with a ticket names a key for each group");
+    submission.groups.push_back({table->second.table, std::vector<std::int32_t>(pairs, pairs + length),
+                                 has_ticket ? static_cast<std::uint32_t>(to_size(env, keys[i], "key")) : 0});
     begin += length;
   }
   if (!live_.insert(submission.id).second) {

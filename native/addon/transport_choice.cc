@@ -8,7 +8,33 @@
 
 namespace kvt {
 
+namespace {
+
+Status choose_base(const TransportChoice& choice, TransportFactory* out);
+
+}  // namespace
+
 Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
+  if (!choice.bounce) return choose_base(choice, out);
+  BounceOptions options = *choice.bounce;
+  const bool is_host = choice.kind == "host";
+  options.link = is_host ? BounceLinkKind::kSocket : BounceLinkKind::kMessages;
+  // The host transport's bytes are copied by the writer's own threads, which end before its sockets do.
+  options.link_end_proves_end = is_host;
+  TransportFactory base;
+  Status status = choose_base(choice, &base);
+  if (!status.is_ok()) return status;
+  if (make_bounce_transport(nullptr, options, &status) == nullptr) return status;
+  *out = [base, options](Status* error) -> std::unique_ptr<Transport> {
+    std::unique_ptr<Transport> below = base(error);
+    return below == nullptr ? nullptr : make_bounce_transport(std::move(below), options, error);
+  };
+  return Status::ok();
+}
+
+namespace {
+
+Status choose_base(const TransportChoice& choice, TransportFactory* out) {
   if (choice.kind == "host") {
     const HostOptions options{choice.link_gbps};
     Status status;
@@ -31,5 +57,7 @@ Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
   }
   return Status(StatusCode::kInvalidArgument, "agent kind '" + choice.kind + "' is not host or nixl");
 }
+
+}  // namespace
 
 }  // namespace kvt

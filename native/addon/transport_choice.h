@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "engine/agent_engine.h"
+#include "transport/bounce_transport.h"
 
 namespace kvt {
 
@@ -14,6 +15,7 @@ struct TransportChoice {
   std::optional<double> link_gbps;  // host
   std::string nixl_library;         // nixl; empty = search
   std::string nixl_package_tree;    // nixl; empty = none
+  std::optional<BounceOptions> bounce;
 };
 
 // Makes the factory that the progress thread will call. Wrong options are refused here; what the machine lacks shows

@@ -158,22 +158,16 @@ std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_ch
   return static_cast<std::uint32_t>(chunk);
 }
 
-std::uint64_t count_descriptors(std::span<const PlanGroup> groups) {
-  std::uint64_t total = 0;
-  for (const PlanGroup& group : groups) {
-    const std::vector<std::int32_t>& pairs = group.slot_pairs;
-    if (pairs.empty()) continue;
-    std::uint64_t rows = 1;
-    for (std::size_t i = 2; i + 1 < pairs.size(); i += 2) {
-      if (pairs[i] != pairs[i - 2] + 1 || pairs[i + 1] != pairs[i - 1] + 1) ++rows;
-    }
-    for (const Fragment& fragment : group.table->fragments()) {
-      const bool fills_slots = fragment.count == 1 && fragment.bytes == fragment.source.slot_stride &&
-                               fragment.bytes == fragment.destination.slot_stride;
-      total += fills_slots ? rows : fragment.count * (pairs.size() / 2);
-    }
+bool has_descriptors(std::span<const PlanGroup> groups, std::uint64_t count) {
+  PlanCursor cursor(std::vector<PlanGroup>(groups.begin(), groups.end()));
+  std::vector<Run> runs;
+  while (count > 0) {
+    runs.clear();
+    const auto some = static_cast<std::size_t>(std::min<std::uint64_t>(count, 1024));
+    if (cursor.take(some, static_cast<std::size_t>(-1), &runs) == 0) return false;
+    count -= runs.size();
   }
-  return total;
+  return true;
 }
 
 }  // namespace kvt

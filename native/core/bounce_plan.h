@@ -82,8 +82,8 @@ std::vector<BounceRequestPlan> split_slice(std::span<const PlanGroup> groups);
 // Chunks of one request: large enough to be worth a message, small enough that gather, write and scatter overlap.
 std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_chunk);
 
-// How many descriptors a slice makes on a path that names each piece, at most; pieces that slots in a row join count as
-// one.
-std::uint64_t count_descriptors(std::span<const PlanGroup> groups);
+// Whether a path that names each run makes at least so many descriptors of a slice. Costs no more than counting to
+// that.
+bool has_descriptors(std::span<const PlanGroup> groups, std::uint64_t count);
 
 }  // namespace kvt

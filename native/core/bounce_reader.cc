@@ -426,6 +426,11 @@ std::size_t BounceReader::quarantined_now() const {
   }));
 }
 
+bool BounceReader::is_serving() const {
+  return std::any_of(requests_.begin(), requests_.end(),
+                     [](const auto& entry) { return entry.second.state != RequestState::kAnswered; });
+}
+
 bool BounceReader::is_scattering(BouncePeer peer, std::uint64_t ticket) const {
   const auto entry = inbound_.find({peer, ticket});
   return entry != inbound_.end() && entry->second.scattering > 0;

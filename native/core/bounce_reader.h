@@ -81,6 +81,8 @@ class BounceReader {
   const BounceReaderCounters& counters() const { return counters_; }
   std::size_t quarantined_now() const;
   bool is_scattering(BouncePeer peer, std::uint64_t ticket) const;
+  // Some writer is being served, so that frames are about to come.
+  bool is_serving() const;
   // Nothing is granted, scattered or set aside.
   bool is_idle() const { return grants_.empty() && requests_.empty() && parked_.empty(); }
 

@@ -139,9 +139,9 @@ void AgentEngine::handle_one(GetMetadata& command) {
 void AgentEngine::handle_one(AddPeer& command) {
   Status status = refusal();
   if (status.is_ok()) {
-    const std::span<const std::byte> metadata = command.metadata;
-    status = transport_->begin_add_peer(
-        command.peer, transport_->reads_bounce_head() ? metadata : unwrap_bounce_metadata(metadata, nullptr));
+    std::span<const std::byte> metadata = command.metadata;
+    if (!transport_->reads_bounce_head()) status = unwrap_bounce_metadata(metadata, &metadata, nullptr);
+    if (status.is_ok()) status = transport_->begin_add_peer(command.peer, metadata);
   }
   if (!status.is_ok()) {
     command.reply(status, {});

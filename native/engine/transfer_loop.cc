@@ -271,12 +271,7 @@ void TransferLoop::cancel_unposted(const Status& reason) {
   std::vector<SubmissionId> all;
   for (const auto& [id, transfer] : transfers_) all.push_back(id);
   std::sort(all.begin(), all.end());
-  for (const SubmissionId id : all) {
-    const auto entry = transfers_.find(id);
-    if (entry == transfers_.end()) continue;
-    stop(id, &entry->second, Outcome::kCancelled, reason);
-    cancel_batches(id);
-  }
+  for (const SubmissionId id : all) stop(id, &transfers_.at(id), Outcome::kCancelled, reason);
 }
 
 void TransferLoop::abandon_all(bool drained, const Status& reason) {

@@ -144,7 +144,8 @@ TEST(BounceMetadata, ComesBackAndLeavesTheBaseAlone) {
                             .link_address = frame_of(7, 60)};
   const std::vector<std::byte> wrapped = wrap_bounce_metadata(head, base);
   std::optional<BounceMetadata> got;
-  const auto rest = unwrap_bounce_metadata(wrapped, &got);
+  std::span<const std::byte> rest;
+  ASSERT_TRUE(unwrap_bounce_metadata(wrapped, &rest, &got).is_ok());
   EXPECT_EQ(std::vector<std::byte>(rest.begin(), rest.end()), base);
   ASSERT_TRUE(got);
   EXPECT_EQ(got->link, head.link);
@@ -154,19 +155,23 @@ TEST(BounceMetadata, ComesBackAndLeavesTheBaseAlone) {
   EXPECT_EQ(got->link_address, head.link_address);
 }
 
-TEST(BounceMetadata, WhatIsCutOrForeignHasNoHead) {
+TEST(BounceMetadata, WhatIsCutOrDamagedIsRefusedAndWhatIsForeignIsLeftAlone) {
   const std::vector<std::byte> wrapped = wrap_bounce_metadata({.link_address = frame_of(7, 60)}, {});
   std::optional<BounceMetadata> got;
+  std::span<const std::byte> rest;
   for (std::size_t size = 0; size < wrapped.size(); ++size) {
     const std::vector<std::byte> cut(wrapped.begin(), wrapped.begin() + static_cast<std::ptrdiff_t>(size));
-    const auto rest = unwrap_bounce_metadata(cut, &got);
+    const bool is_foreign = size < 8;
+    EXPECT_EQ(unwrap_bounce_metadata(cut, &rest, &got).is_ok(), is_foreign) << size;
     EXPECT_FALSE(got) << size;
     EXPECT_EQ(rest.size(), cut.size());
   }
-  std::vector<std::byte> large = wrapped;
-  large[14] = std::byte{1};  // an address of more than 64 KiB
-  EXPECT_EQ(unwrap_bounce_metadata(large, &got).size(), large.size());
-  EXPECT_FALSE(got);
+  for (std::size_t at = 0; at < wrapped.size(); ++at) {
+    std::vector<std::byte> damaged = wrapped;
+    damaged[at] ^= std::byte{1};
+    EXPECT_EQ(unwrap_bounce_metadata(damaged, &rest, &got).is_ok(), at < 8) << at;
+    EXPECT_FALSE(got) << at;
+  }
 }
 
 }  // namespace

@@ -133,11 +133,18 @@ TEST(ChooseChunk, StaysWithinItsBounds) {
   EXPECT_EQ(choose_chunk_bytes(64ULL << 20, 32ULL << 20), (16ULL << 20) + (64ULL << 10));
 }
 
-TEST(CountDescriptors, SlotsInARowCountOnceWherePiecesFillThem) {
+TEST(HasDescriptors, CountsRunsAsTheyAreJoined) {
   std::mt19937 random(2);
   World world(&random, 16);
-  EXPECT_EQ(count_descriptors(std::vector<PlanGroup>{{world.whole_slot_table(), {1, 5, 2, 6, 3, 7, 9, 8}}}), 2U);
-  EXPECT_EQ(count_descriptors(std::vector<PlanGroup>{{world.whole_slot_table(), {}}}), 0U);
+  const std::vector<PlanGroup> two{{world.whole_slot_table(), {1, 5, 2, 6, 3, 7, 9, 8}}};
+  EXPECT_TRUE(has_descriptors(two, 2));
+  EXPECT_FALSE(has_descriptors(two, 3));
+  EXPECT_FALSE(has_descriptors(std::vector<PlanGroup>{{world.whole_slot_table(), {}}}, 1));
+  World large(&random, 3000);
+  std::vector<PlanGroup> many{{large.tables()[1], {}}};  // five pieces each, none of which touch
+  for (std::int32_t i = 0; i < 3000; ++i) many[0].slot_pairs.insert(many[0].slot_pairs.end(), {i, i});
+  EXPECT_TRUE(has_descriptors(many, 15000));
+  EXPECT_FALSE(has_descriptors(many, 15001));
 }
 
 }  // namespace

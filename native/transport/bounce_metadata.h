@@ -24,7 +24,8 @@ enum class BounceLinkKind : std::uint8_t { kSocket = 1, kMessages = 2 };
 //   16  8  arena base
 //   24  8  arena bytes
 //   32  8  largest chunk
-//   40  n  link address
+//   40  8  FNV-1a 64 of the bytes before and of the link address
+//   48  n  link address
 //          the metadata of the transport below
 //
 // src/agent/bounce.ts reads the head too, to say which path a peer takes.
@@ -40,9 +41,10 @@ struct BounceMetadata {
 
 std::vector<std::byte> wrap_bounce_metadata(const BounceMetadata& bounce, std::span<const std::byte> base);
 
-// What of `metadata` is the transport's own, whether or not a head of ours is before it. `out` (may be null) is set to
-// the head, or to nothing when there is none or it is not whole; then a peer simply has no bounce path.
-std::span<const std::byte> unwrap_bounce_metadata(std::span<const std::byte> metadata,
-                                                  std::optional<BounceMetadata>* out);
+// `base` is what of `metadata` is the transport's own, whether or not a head of ours is before it. `head` (may be null)
+// is set to it, or to nothing when there is none. kTransport when a head is cut or damaged; a version that we do not
+// speak is the caller's to see.
+Status unwrap_bounce_metadata(std::span<const std::byte> metadata, std::span<const std::byte>* base,
+                              std::optional<BounceMetadata>* head);
 
 }  // namespace kvt

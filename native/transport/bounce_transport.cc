@@ -105,6 +105,7 @@ class BounceTransport final : public Transport {
 
   Status open_arena();
   bool is_bounced(BatchId batch) const { return slices_.contains(batch) || ended_.contains(batch); }
+  bool is_worth_it(std::span<const PlanGroup> groups) const;
   bool owns_pools(std::span<const FragmentTable* const> tables, PackedSide side) const;
   void connect_bounce(PeerId peer);
   void lose_bounce(PeerId peer, bool is_proven);
@@ -146,6 +147,9 @@ class BounceTransport final : public Transport {
   // Peers whose arena may be written to, and those that might once the transport below is ready.
   std::unordered_map<PeerId, BounceMetadata> offered_;
   std::unordered_map<PeerId, BounceMetadata> bounced_;
+  // Peers that were bounced to at some time. When the link to one breaks, its slices fail instead of going another way:
+  // its receiver counts on it that nobody but itself writes into the pages of a ticket.
+  std::unordered_set<PeerId> agreed_;
   std::vector<PeerId> unreachable_;
   std::set<PeerId> leaving_;  // removed, but writes to them still run
   TimePoint peers_checked_at_{};
@@ -250,8 +254,9 @@ Status BounceTransport::metadata(std::vector<std::byte>* out) {
 
 Status BounceTransport::begin_add_peer(PeerId peer, std::span<const std::byte> metadata) {
   std::optional<BounceMetadata> head;
-  const std::span<const std::byte> base = unwrap_bounce_metadata(metadata, &head);
-  Status status = base_->begin_add_peer(peer, base);
+  std::span<const std::byte> base;
+  Status status = unwrap_bounce_metadata(metadata, &base, &head);
+  if (status.is_ok()) status = base_->begin_add_peer(peer, base);
   if (!status.is_ok()) return status;
   const bool agrees = head && head->version == kBounceVersion && head->link == options_.link &&
                       head->max_chunk == options_.max_chunk_bytes;
@@ -279,6 +284,7 @@ void BounceTransport::connect_bounce(PeerId peer) {
   writer_.add_peer(peer, options_.max_chunk_bytes, head.arena_bytes);
   reader_.add_peer(peer);
   bounced_.emplace(peer, head);
+  agreed_.insert(peer);
 }
 
 void BounceTransport::lose_bounce(PeerId peer, bool is_proven) {
@@ -293,6 +299,7 @@ void BounceTransport::lose_bounce(PeerId peer, bool is_proven) {
 void BounceTransport::remove_peer(PeerId peer) {
   // Its agent may run on, and nobody asked it what it still writes.
   lose_bounce(peer, false);
+  agreed_.erase(peer);
   act(std::chrono::steady_clock::now());
   if (in_flight_.contains(peer)) {
     leaving_.insert(peer);
@@ -301,19 +308,21 @@ void BounceTransport::remove_peer(PeerId peer) {
   }
 }
 
-bool BounceTransport::takes_slice(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
-  if (ticket != 0 && bounced_.contains(peer)) {
-    if (options_.is_forced) return true;
-    std::uint64_t bytes = 0;
-    for (const PlanGroup& group : groups) {
-      bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
-    }
-    const std::uint64_t descriptors = count_descriptors(groups);
-    if (descriptors >= options_.min_descriptor_count && bytes / descriptors <= options_.max_average_descriptor_bytes) {
-      return true;
-    }
+bool BounceTransport::is_worth_it(std::span<const PlanGroup> groups) const {
+  std::uint64_t bytes = 0;
+  for (const PlanGroup& group : groups) {
+    bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
   }
-  return base_->takes_slices();
+  // At least so many, and so many that they are small on average.
+  const std::uint64_t average = std::max<std::uint64_t>(options_.max_average_descriptor_bytes, 1);
+  const std::uint64_t enough =
+      std::max<std::uint64_t>({options_.min_descriptor_count, (bytes + average - 1) / average, 1});
+  return has_descriptors(groups, enough);
+}
+
+bool BounceTransport::takes_slice(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+  const bool is_ours = ticket != 0 && agreed_.contains(peer) && (options_.is_forced || is_worth_it(groups));
+  return is_ours || base_->takes_slices();
 }
 
 bool BounceTransport::owns_pools(std::span<const FragmentTable* const> tables, PackedSide side) const {
@@ -327,9 +336,11 @@ bool BounceTransport::owns_pools(std::span<const FragmentTable* const> tables, P
 
 BatchResult BounceTransport::post_ticketed_slice(BatchId batch, PeerId peer, Ticket ticket,
                                                  std::span<const PlanGroup> groups, const CudaEvent* after) {
-  // Asked again: a peer whose link broke since then goes by the transport below, if that takes slices at all.
-  if (ticket == 0 || !takes_slice(peer, ticket, groups) || !bounced_.contains(peer)) {
-    if (base_->takes_slices()) return base_->post_slice(batch, peer, groups, after);
+  // takes_slice also says yes where only the transport below takes slices.
+  const bool is_ours =
+      ticket != 0 && agreed_.contains(peer) && (!base_->takes_slices() || options_.is_forced || is_worth_it(groups));
+  if (!is_ours) return base_->post_slice(batch, peer, groups, after);
+  if (!bounced_.contains(peer)) {
     return failed(Status(StatusCode::kPeerLost, "the connection for bounced slices to this peer is gone"));
   }
   std::vector<const FragmentTable*> tables;
@@ -666,6 +677,9 @@ std::optional<TimePoint> BounceTransport::next_wakeup(TimePoint now) const {
   };
   consider(mover_->next_wakeup(now));
   consider(link_->next_wakeup(now));
+  // Frames that nothing announces are looked for while some are expected.
+  const bool expects_frames = !writer_.is_idle() || reader_.is_serving();
+  if (link_->wait_fd() < 0 && expects_frames) return now;
   consider(writer_.next_deadline());
   consider(reader_.next_deadline());
   if (!unreachable_.empty() || !ended_.empty() || !drained_.empty()) return now;

@@ -2,6 +2,15 @@ import { randomBytes } from 'node:crypto';
 import { ArgumentError } from '../errors.js';
 import type { PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
+import {
+  type BounceOptions,
+  bounceRecord,
+  bounceVerdict,
+  type InboundGroup,
+  inboundRecords,
+  resolveBounce,
+  whyNotBounced,
+} from './bounce.js';
 import { fragmentRecords } from './fragment-records.js';
 import { HostEvent } from './host-event.js';
 import { loadNative, type NativeAgent, nixlPackageTree } from './native.js';
@@ -32,6 +41,8 @@ export interface AgentOptions {
     /** Path of libnixl_capi.so; default: search. */
     readonly libraryPath?: string;
   };
+  /** Default: no bounce path. */
+  readonly bounce?: BounceOptions;
 }
 
 const PATHS = {
@@ -57,8 +68,12 @@ export async function createAgent(options: AgentOptions): Promise<TransferAgent>
 class NativeTransferAgent implements TransferAgent {
   readonly name: string;
   readonly kind: 'host' | 'nixl';
+  readonly bounces: boolean;
   readonly #native: NativeAgent;
+  readonly #bounce: ReturnType<typeof resolveBounce> | null;
   readonly #peerNames = new Map<PeerHandle, string>();
+  /** Why slices to a peer are not bounced; null: they may be. */
+  readonly #unbounced = new Map<PeerHandle, string | null>();
   readonly #peerOfSubmission = new Map<number, string>();
   readonly #droppedEvents: FinalizationRegistry<number>;
   #listener: ((batch: readonly (Completion | DrainedNotice)[]) => void) | null = null;
@@ -79,12 +94,14 @@ class NativeTransferAgent implements TransferAgent {
     return agent;
   }
 
-  private constructor({ kind, name, linkGbps, nixl = {} }: AgentOptions) {
+  private constructor({ kind, name, linkGbps, nixl = {}, bounce }: AgentOptions) {
     if (name.length === 0) throw new ArgumentError('an agent needs a name');
     // NaN is how native code is told that no link is modelled.
     if (Number.isNaN(linkGbps)) throw new ArgumentError('linkGbps must be a number of gigabits a second');
     this.kind = kind;
     this.name = `${name}-${randomBytes(8).toString('hex')}`;
+    this.#bounce = bounce === undefined ? null : resolveBounce(bounce);
+    this.bounces = this.#bounce !== null;
     const native = loadNative();
     this.#native = attempt(
       () =>
@@ -95,6 +112,7 @@ class NativeTransferAgent implements TransferAgent {
           nixl.libraryPath ?? '',
           nixlPackageTree(),
           (records, messages) => this.#dispatch(records, messages),
+          this.#bounce === null ? undefined : bounceRecord(this.#bounce),
         ),
     );
     this.#droppedEvents = new FinalizationRegistry((handle) => this.#native.releaseEvent(handle));
@@ -119,12 +137,14 @@ class NativeTransferAgent implements TransferAgent {
   async addPeer(metadata: Uint8Array, peerId: string): Promise<PeerHandle> {
     const peer = (await this.#ask((native) => native.addPeer(metadata), peerId)) as PeerHandle;
     this.#peerNames.set(peer, peerId);
+    this.#unbounced.set(peer, whyNotBounced(this.#bounce, this.kind, metadata));
     return peer;
   }
 
   async removePeer(peer: PeerHandle): Promise<void> {
     const removed = this.#ask((native) => native.removePeer(peer));
     this.#peerNames.delete(peer);
+    this.#unbounced.delete(peer);
     return removed;
   }
 
@@ -138,13 +158,27 @@ class NativeTransferAgent implements TransferAgent {
     return attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
   }
 
+  prepareInbound(peer: PeerHandle, remote: PageTable, local: PageTable, fragments: readonly Fragment[]): FragmentTable {
+    const records = fragmentRecords(remote, local, fragments);
+    return attempt(() => this.#native.prepareInbound(peer, records)) as FragmentTable;
+  }
+
+  async expectInbound(peer: PeerHandle, ticket: bigint, groups: readonly InboundGroup[]): Promise<void> {
+    const [records, slots] = inboundRecords(groups);
+    return this.#ask((native) => native.expectInbound(peer, ticket, records, slots));
+  }
+
+  async endInbound(peer: PeerHandle, ticket: bigint): Promise<void> {
+    return this.#ask((native) => native.endInbound(peer, ticket));
+  }
+
   createEvent(): ReadyEvent {
     const event = attempt(() => new HostEvent(this.#native));
     this.#droppedEvents.register(event, event.handle);
     return event;
   }
 
-  submit({ id, peer, flow, groups, after }: SliceSubmission): void {
+  submit({ id, peer, flow, groups, after, ticket }: SliceSubmission): void {
     const head = this.#headFor(groups.length);
     head[0] = id;
     head[1] = peer;
@@ -160,7 +194,14 @@ class NativeTransferAgent implements TransferAgent {
     }
     const pairs = groups.length === 1 ? (groups[0] as SubmissionGroup).slotPairs : this.#joinedPairs(groups, length);
     try {
-      this.#native.submit(head, pairs);
+      if (ticket === undefined) this.#native.submit(head, pairs);
+      else
+        this.#native.submit(
+          head,
+          pairs,
+          ticket,
+          Float64Array.from(groups, ({ key }) => key ?? 0),
+        );
     } catch (error) {
       throw typedError(error);
     }
@@ -175,9 +216,16 @@ class NativeTransferAgent implements TransferAgent {
     this.#listener = listener;
   }
 
-  explain(peer: PeerHandle, _plan: TransferPlan): PathExplanation {
+  explain(peer: PeerHandle, plan: TransferPlan): PathExplanation {
     if (!this.#peerNames.has(peer)) throw new ArgumentError(`unknown peer ${peer}`);
-    return PATHS[this.kind];
+    const { path, reason } = PATHS[this.kind];
+    if (this.#bounce === null) return { path, reason };
+    const unavailable = this.#unbounced.get(peer) ?? null;
+    if (unavailable !== null) return { path, reason: `${reason} (bounce is not available: ${unavailable})` };
+    const bounce = bounceVerdict(this.#bounce, plan.stats);
+    return bounce.isBounced
+      ? { path: 'bounce', reason: bounce.reason }
+      : { path, reason: `${reason} (not bounced: ${bounce.reason})` };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {

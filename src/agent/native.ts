@@ -16,12 +16,17 @@ export interface NativeAgent {
   removePeer(peer: number): Promise<void>;
   /** @param records see fragment-records.ts */
   prepareFragments(peer: number, records: Float64Array): number;
+  /** As prepareFragments, with the peer's pools as sources and this agent's as destinations. */
+  prepareInbound(peer: number, records: Float64Array): number;
+  /** @param records key, table, slot count of each group; see bounce.ts */
+  expectInbound(peer: number, ticket: bigint, records: Float64Array, slots: Int32Array): Promise<void>;
+  endInbound(peer: number, ticket: bigint): Promise<void>;
   createEvent(): number;
   signalEvent(event: number): void;
   failEvent(event: number, message: string): void;
   releaseEvent(event: number): void;
   /** @param head id, peer, flow, event or 0, group count, then (fragment table, slot numbers) for each group; may be longer */
-  submit(head: Float64Array, slotPairs: Int32Array): void;
+  submit(head: Float64Array, slotPairs: Int32Array, ticket?: bigint, keys?: Float64Array): void;
   cancel(submission: number): void;
   read(address: number, length: number): Uint8Array;
   write(address: number, bytes: Uint8Array): void;
@@ -66,6 +71,8 @@ export interface NativeModule {
     nixlLibrary: string,
     nixlPackageTree: string,
     dispatch: NativeDispatch,
+    /** See bounce.ts; undefined: no bounce path. */
+    bounce?: Float64Array,
   ) => NativeAgent;
   capabilities(nixlLibrary: string, nixlPackageTree: string): Promise<Capabilities>;
   chainTokenSeeds(tokens: Uint32Array): BigUint64Array;
