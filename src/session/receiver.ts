@@ -5,6 +5,7 @@ import {
   KvTransceiverError,
   type PeerLostError,
   ProtocolError,
+  StateError,
   TransferCancelledError,
   TransferTimeoutError,
   TransportError,
@@ -18,6 +19,7 @@ import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
+import type { InboundSlots } from './inbound-slots.js';
 import type { Peer } from './peer-registry.js';
 import { Repeater } from './repeater.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
@@ -33,6 +35,8 @@ export interface ReceiverOptions {
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
   readonly self: RankInfo;
+  /** Where the agent scatters itself what it receives; null: it does not. */
+  readonly inbound: InboundSlots | null;
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
@@ -234,6 +238,7 @@ export class Receiver {
     writer.asked = true;
     writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
     session.asked();
+    this.#expectInbound(session, peer);
     const deadlineMs = session.startedAtMs + this.#o.limits.transferQueueTimeoutMs;
     this.#repeater.start(askKey(session, writer), () =>
       this.#o.channel.send(writer.endpoint, {
@@ -251,6 +256,26 @@ export class Receiver {
     );
   }
 
+  /** Before the writer is asked, so that it finds its slots registered. */
+  #expectInbound(session: RxSession, peer: Peer): void {
+    if (this.#o.inbound === null || peer.link === null) return;
+    this.#o.inbound.expect(peer.link, this.#mappingFrom(peer), session.ticket, session.runs).catch((cause: unknown) => {
+      if (!(cause instanceof KvTransceiverError)) throw cause;
+      this.#end(session, 'failed', cause);
+    });
+  }
+
+  /** From here on nothing of the ticket is scattered into pages. */
+  #endInbound(session: RxSession): void {
+    for (const { peer } of session.writers) {
+      if (this.#o.inbound === null || peer === null || peer.link === null) continue;
+      this.#o.inbound.end(peer.link, session.ticket).catch((cause: unknown) => {
+        // A closed agent scatters nothing either.
+        if (!(cause instanceof StateError)) throw cause;
+      });
+    }
+  }
+
   /** The writer lost us and knows nothing of this ticket: nothing was written for it, so that it can be asked again once greeted. */
   #mustGreetAgain(session: RxSession, writer: RxWriter, report: WriterReport): boolean {
     const unknown = report.outcome === 'REFUSED' && report.errorCode === 'ERR_KVT_PEER_LOST' && report.drained;
@@ -263,6 +288,7 @@ export class Receiver {
   #greetAgain(session: RxSession, writer: RxWriter, peer: Peer): void {
     this.#o.counters.add('greeted_again');
     this.#byTicket.delete(session.ticket);
+    this.#endInbound(session);
     session.renew(this.#o.newTicket());
     this.#byTicket.set(session.ticket, session);
     writer.peer = null;
@@ -372,6 +398,7 @@ export class Receiver {
 
   #settled(session: RxSession, firstTokens: readonly number[]): void {
     if (session.outcome === null) return;
+    this.#endInbound(session);
     const slices = Math.max(0, ...session.writers.map((writer) => writer.reportedSlices));
     this.#o.onSettled({
       request: session.request,
