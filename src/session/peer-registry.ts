@@ -69,6 +69,8 @@ export class PeerRegistry {
   readonly #lastErrorMs = new WeakMap<Peer, number>();
   /** Endpoint -> incarnation whose memory is being mapped right now. */
   readonly #linking = new Map<string, bigint>();
+  /** Peers that accepted our HELLO while theirs was still being answered. */
+  readonly #awaitingLink = new Set<string>();
   #nextNonce = 1n;
   #lastPingMs = 0;
   #closed = false;
@@ -144,9 +146,13 @@ export class PeerRegistry {
     }
     this.#linking.set(endpoint, incarnation);
     linkPeer(this.#agent, this.#self(), rankInfo).then(
-      (link) => this.#linked(hello, link),
+      (link) => {
+        this.#linked(hello, link);
+        if (this.#awaitingLink.delete(endpoint)) this.#greeted(endpoint, rankInfo, null);
+      },
       (cause: unknown) => {
         this.#linking.delete(endpoint);
+        if (this.#awaitingLink.delete(endpoint)) this.#unreachable(endpoint, rankInfo, cause);
         const message = `${peerName(rankInfo)}: its memory cannot be reached: ${describe(cause)}`;
         this.#refuse(endpoint, hello.nonce, message, []);
       },
@@ -181,16 +187,55 @@ export class PeerRegistry {
       this.#events.onRefused(ack.endpoint, error);
       return;
     }
-    // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here.
+    // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here. Unless it bounces: then
+    // both agents talk to each other.
     const { rankInfo } = ack.answer;
-    const known = this.#byEndpoint.get(ack.endpoint);
+    if (this.#agent.bounces === true) this.#linkGreeted(ack.endpoint, rankInfo);
+    else this.#greeted(ack.endpoint, rankInfo, null);
+  }
+
+  #greeted(endpoint: string, rankInfo: RankInfo, link: PeerLink | null): void {
+    const known = this.#byEndpoint.get(endpoint);
     if (known?.incarnation === rankInfo.incarnation) {
+      known.link ??= link;
       known.greeted = true;
       this.#events.onReady(known);
       return;
     }
-    if (known !== undefined) this.lose(known, `a new process answers at ${ack.endpoint}`);
-    this.#add({ ...peerIdentity(rankInfo), endpoint: ack.endpoint, info: rankInfo, link: null, greeted: true });
+    if (known !== undefined) this.lose(known, `a new process answers at ${endpoint}`);
+    this.#add({ ...peerIdentity(rankInfo), endpoint, info: rankInfo, link, greeted: true });
+  }
+
+  /** Ready only once the agent knows the peer. A link that the peer's own HELLO began is waited for. */
+  #linkGreeted(endpoint: string, rankInfo: RankInfo): void {
+    const { incarnation } = rankInfo;
+    const known = this.#byEndpoint.get(endpoint);
+    if (known?.incarnation === incarnation && known.link !== null) {
+      this.#greeted(endpoint, rankInfo, null);
+      return;
+    }
+    if (this.#linking.get(endpoint) === incarnation) {
+      this.#awaitingLink.add(endpoint);
+      return;
+    }
+    this.#linking.set(endpoint, incarnation);
+    linkPeer(this.#agent, this.#self(), rankInfo).then(
+      (link) => {
+        this.#linking.delete(endpoint);
+        if (this.#closed)
+          void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
+        else this.#greeted(endpoint, rankInfo, link);
+      },
+      (cause: unknown) => {
+        this.#linking.delete(endpoint);
+        this.#unreachable(endpoint, rankInfo, cause);
+      },
+    );
+  }
+
+  #unreachable(endpoint: string, rankInfo: RankInfo, cause: unknown): void {
+    const message = `${peerName(rankInfo)}: its memory cannot be reached: ${describe(cause)}`;
+    this.#events.onRefused(endpoint, new TransportError(message, { peer: endpoint, drained: true }));
   }
 
   onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
