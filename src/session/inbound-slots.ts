@@ -1,5 +1,4 @@
-import type { InboundGroup } from '../agent/bounce.js';
-import type { FragmentTable, TransferAgent } from '../agent/transfer-agent.js';
+import type { FragmentTable, InboundGroup, TransferAgent } from '../agent/transfer-agent.js';
 import { InternalError } from '../errors.js';
 import type { BlockRun } from '../geometry/block-run.js';
 import type { Fragment, PeerMapping } from '../mapping/index.js';
