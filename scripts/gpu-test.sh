@@ -2,15 +2,23 @@
 # Tests and measures on a GPU host, from an unpacked archive of scripts/gpu-pack.mjs or from a built checkout. Needs no
 # network. Everything runs even when something fails; the exit status says whether anything did.
 #
-#   gpu-test.sh RESULTS_FOLDER [tests|bench|sanitize]...      default: tests bench
+#   gpu-test.sh RESULTS_FOLDER [PART]...      default: native-tests node-tests bench
 #
-# Results: host.json (what ran where), native-tests.json, node-tests.txt, single.json, pair*.json, kill.json.
+#   native-tests   kernels, device memory and p2p, from C++
+#   node-tests     test/gpu, from TypeScript
+#   bench          bench transfer on one GPU and on two
+#   native-bench   kernels and two processes without an agent; a writer that is killed
+#   soak           100,000 slices (SOAK_SLICES)
+#   sanitize       kernels under compute-sanitizer
+#
+# Results: host.json (what ran where), native-tests.json, node-tests.txt, soak.txt, transfer-*.json, single.json, pair*.json,
+# kill.json.
 set -uo pipefail
-[ $# -ge 1 ] || { echo "usage: gpu-test.sh RESULTS_FOLDER [tests|bench|sanitize]..." >&2; exit 2; }
+[ $# -ge 1 ] || { echo "usage: gpu-test.sh RESULTS_FOLDER [PART]..." >&2; exit 2; }
 mkdir -p "$1"
 results="$(cd "$1" && pwd)"
 shift
-parts=" ${*:-tests bench} "
+parts=" ${*:-native-tests node-tests bench} "
 cd "$(dirname "$0")/.."
 
 native=bin
@@ -26,7 +34,7 @@ step() {
   local name="$1"
   shift
   printf '\n== %s\n' "$name"
-  timeout 300 "$@" || { failed+=("$name"); echo "== $name FAILED ($?)"; }
+  timeout "${STEP_LIMIT_S:-300}" "$@" || { failed+=("$name"); echo "== $name FAILED ($?)"; }
 }
 
 gpus="$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)"
@@ -42,11 +50,26 @@ gpus="$(nvidia-smi --query-gpu=name --format=csv,noheader | wc -l)"
   console.log(host);
 ' "$results/host.json"
 
-if [[ "$parts" == *" tests "* ]]; then
+wants() { [[ "$parts" == *" $1 "* ]]; }
+
+if wants native-tests; then
   step 'native tests' "$native/kvt_device_tests" --gtest_brief=1 --gtest_output="json:$results/native-tests.json"
-  step 'node tests' bash -c "set -o pipefail; '$node' --test test/gpu/ 2>&1 | tee '$results/node-tests.txt'"
 fi
-if [[ "$parts" == *" bench "* ]]; then
+if wants node-tests; then
+  step 'node tests' bash -c "set -o pipefail; '$node' --expose-gc --test --test-concurrency=1 test/gpu/*.test.mjs 2>&1 | tee '$results/node-tests.txt'"
+fi
+if wants soak; then
+  step 'soak' bash -c "set -o pipefail; SOAK_SLICES=${SOAK_SLICES:-100000} '$node' --expose-gc --test test/gpu/soak.test.mjs 2>&1 | tee '$results/soak.txt'"
+fi
+if wants bench; then
+  step 'transfer, one GPU' "$node" dist/cli/main.js bench transfer --memory device --page-bytes 4k,32k --gpus 0:0 --rounds "${ROUNDS:-7}" \
+    --json "$results/transfer-one-gpu.json"
+  if [ "$gpus" -ge 2 ]; then
+    step 'transfer, two GPUs' "$node" dist/cli/main.js bench transfer --memory device --page-bytes 4k,32k,512k --gpus 0:1 \
+      --rounds "${ROUNDS:-7}" --json "$results/transfer-two-gpus.json"
+  fi
+fi
+if wants native-bench; then
   step 'one GPU' "$native/kvt_device_bench" single "$results/single.json"
   if [ "$gpus" -ge 2 ]; then
     step 'two GPUs' "$native/kvt_device_bench" pair 0 1 "$results/pair.json"
@@ -57,7 +80,7 @@ if [[ "$parts" == *" bench "* ]]; then
     step 'writer killed, one GPU' "$native/kvt_device_bench" kill 0 0 12 "$results/kill.json"
   fi
 fi
-if [[ "$parts" == *" sanitize "* ]]; then
+if wants sanitize; then
   for tool in memcheck racecheck; do
     # --error-exitcode makes a finding a failure.
     step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$native/kvt_device_tests" --gtest_brief=1 \

@@ -24,6 +24,7 @@ export const ERROR_CODES = {
   ERR_KVT_PEER_LOST: { retryable: true },
   ERR_KVT_TRANSPORT: { retryable: true },
   ERR_KVT_SESSION_RETIRED: { retryable: false },
+  ERR_KVT_NOT_ASSIGNED: { retryable: false },
   ERR_KVT_INTERNAL: { retryable: false },
 } as const satisfies Record<string, ErrorCodeEntry>;
 
@@ -141,7 +142,8 @@ export type TransferErrorCode =
   | 'ERR_KVT_TRANSFER_CANCELLED'
   | 'ERR_KVT_PEER_LOST'
   | 'ERR_KVT_TRANSPORT'
-  | 'ERR_KVT_SESSION_RETIRED';
+  | 'ERR_KVT_SESSION_RETIRED'
+  | 'ERR_KVT_NOT_ASSIGNED';
 
 /** A transfer that did not complete. */
 export class TransferError extends KvTransceiverError {
@@ -195,6 +197,13 @@ export class TransportError extends TransferError {
 export class SessionRetiredError extends TransferError {
   constructor(message: string, failure?: TransferFailure) {
     super('ERR_KVT_SESSION_RETIRED', message, failure);
+  }
+}
+
+/** The context rank that was asked does not have this request; a rank of another DP group may. */
+export class NotAssignedError extends TransferError {
+  constructor(message: string, failure?: TransferFailure) {
+    super('ERR_KVT_NOT_ASSIGNED', message, failure);
   }
 }
 

@@ -1,5 +1,11 @@
 /** Moves KV cache between servers in disaggregated LLM serving, chunk by chunk, while prefill is still computing. */
-export { type Capabilities, capabilities } from './agent/native.js';
+
+export { agentOptions } from './agent/agent-options.js';
+export type { BounceOptions, InboundGroup } from './agent/bounce.js';
+export { CudaDevice } from './agent/cuda-device.js';
+export { CudaEvent, type CudaEventState } from './agent/cuda-event.js';
+export { CudaStream, type StreamPriority } from './agent/cuda-stream.js';
+export { type Capabilities, type CudaDeviceFacts, capabilities } from './agent/native.js';
 export { type AgentOptions, createAgent } from './agent/native-agent.js';
 export { createPageContent } from './agent/native-page-content.js';
 export type { ContentJob, PageContent, VerifyResult } from './agent/page-content.js';
@@ -7,16 +13,7 @@ export type * from './agent/transfer-agent.js';
 export * from './cache/index.js';
 export { type Clock, SystemClock, type Timer } from './clock.js';
 export * from './config/index.js';
-export { DisaggCoordinator, type DisaggCoordinatorOptions } from './coordinator/disagg-coordinator.js';
-export type {
-  DisaggServer,
-  ServerCall,
-  ServerEvents,
-  ServerRequest,
-  ServerResult,
-} from './coordinator/disagg-server.js';
-export { LocalServer, type LocalServerOptions } from './coordinator/local-server.js';
-export { SnowflakeIds, type SnowflakeOptions } from './coordinator/snowflake-ids.js';
+export * from './coordinator/index.js';
 export * from './errors.js';
 export { createRequest, type RequestSpec } from './executor/create-request.js';
 export { PaceCurve, type PaceDevice, type PacedModel } from './executor/engines/pace-curve.js';
@@ -29,6 +26,7 @@ export {
 } from './executor/executor.js';
 export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor/executor-events.js';
 export type * from './executor/model-engine.js';
+export type { RankGroupStats } from './executor/rank-consensus.js';
 export type {
   DisaggregatedParams,
   LlmRequest,
@@ -41,6 +39,7 @@ export type { SchedulerLimits } from './executor/scheduler.js';
 export * from './geometry/index.js';
 export * from './mapping/index.js';
 export { type OpenedTransceiver, type OpenTransceiverOptions, openTransceiver } from './open-transceiver.js';
+export * from './rank-group/index.js';
 export type {
   CacheTransceiver,
   SendReceipt,
@@ -55,4 +54,12 @@ export {
   type TransceiverParts,
   type TransceiverStats,
 } from './transceiver.js';
-export { type Messenger, ZeromqMessenger, type ZeromqMessengerOptions } from './wire/index.js';
+export {
+  type CurveKeyPair,
+  type CurveOptions,
+  generateCurveKeyPair,
+  type Messenger,
+  messengerOptions,
+  ZeromqMessenger,
+  type ZeromqMessengerOptions,
+} from './wire/index.js';

@@ -4,13 +4,23 @@ import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import { type Clock, SystemClock } from './clock.js';
 import type { ResolvedConfig } from './config/index.js';
 import { ConfigError } from './errors.js';
-import { type PageTable, type RankInfo, rebasePageTable, withAux } from './mapping/index.js';
+import {
+  checkPlace,
+  flatRank,
+  type PageTable,
+  type PoolMemory,
+  type RankInfo,
+  type RankPlaceInDp,
+  rebasePageTable,
+  SINGLE_RANK,
+  withAux,
+} from './mapping/index.js';
 import { PACKAGE_VERSION } from './package-version.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
 import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
 import type { Messenger } from './wire/index.js';
 
-/** Parts of a single-rank server. */
+/** Parts of one rank of a server. */
 export interface OpenTransceiverOptions {
   /** Names this server in its peers' error messages. */
   readonly instanceName: string;
@@ -19,8 +29,15 @@ export interface OpenTransceiverOptions {
   /** Owned by the transceiver from now on, also when opening fails. */
   readonly messenger: Messenger;
   readonly cache: KvCacheManager;
+  /**
+   * Where this rank stands in its instance. Default: the only rank. One of several (tpSize x ppSize x cpSize > 1) serves nobody before
+   * `KvCacheTransceiver.joinInstance`.
+   */
+  readonly place?: RankPlaceInDp;
   /** What `buildPageTable` gave for the cache manager's layer groups. */
   readonly layout: { readonly table: PageTable; readonly sizeBytes: number };
+  /** Where the pages are allocated; the aux buffer is host memory always. Default: where the layout's pools say they are. */
+  readonly memory?: { readonly kind: 'host' } | { readonly kind: 'device'; readonly device: number };
   /** From `resolveCacheTransceiverConfig`; its warnings go to `log`. */
   readonly config: ResolvedConfig;
   /** Requests that can have aux content on the way at once. Default 256. */
@@ -41,6 +58,7 @@ const SILENT: TransceiverLog = { warn: () => {}, info: () => {} };
 /**
  * Allocates the pools of one rank, registers them, and puts a transceiver on top.
  * @throws ConfigError when agent and configuration disagree
+ * @throws ArgumentError for a place outside its instance
  * @throws ResourceError when the pools cannot be allocated
  */
 export async function openTransceiver(options: OpenTransceiverOptions): Promise<OpenedTransceiver> {
@@ -52,22 +70,29 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
       throw new ConfigError(
         `backend is ${config.backend}, but the agent is ${agent.kind}: create the agent that the configuration names`,
       );
+    if (options.place !== undefined) checkPlace(options.place, 'place');
     for (const { setting, message } of warnings) log.warn(`${setting}: ${message}`);
-    const pool = await agent.allocatePool({ sizeBytes: layout.sizeBytes });
+    const memory = pageMemory(options);
+    const pool = await agent.allocatePool({
+      sizeBytes: layout.sizeBytes,
+      ...(memory.kind === 'device' ? { device: memory.deviceId } : {}),
+    });
     const auxPool = await agent.allocatePool({ sizeBytes: auxSlotCount * AUX_SLOT_BYTES });
-    const pageTable = withAux(rebasePageTable(layout.table, pool.base), {
+    const pageTable = withAux(rebasePageTable(placedIn(layout.table, memory), pool.base), {
       base: auxPool.base,
       slotBytes: AUX_SLOT_BYTES,
       slotCount: auxSlotCount,
     });
+    const place = options.place ?? { ...SINGLE_RANK, layersPerStage: [countLayers(pageTable)] };
+    const isAlone = place.tpSize * place.ppSize * place.cpSize === 1;
     const rankInfo: RankInfo = {
       packageVersion: PACKAGE_VERSION,
       instanceName,
       incarnation: randomId(),
-      rank: 0,
-      ...SINGLE_RANK,
-      layersPerStage: [countLayers(pageTable)],
+      ...ownPlace(place),
+      rank: flatRank(place),
       endpoint: messenger.endpoint,
+      rankEndpoints: isAlone ? [messenger.endpoint] : [],
       agent: agent.kind,
       agentMetadata: await agent.metadata(),
       pageTable,
@@ -91,17 +116,29 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
   }
 }
 
-const SINGLE_RANK = {
-  tpSize: 1,
-  tpRank: 0,
-  ppSize: 1,
-  ppRank: 0,
-  cpSize: 1,
-  cpRank: 0,
-  dpSize: 1,
-  dpRank: 0,
-  attentionDp: false,
-} as const;
+/** Exactly the fields of a place, whatever else the object carries. */
+function ownPlace(place: RankPlaceInDp): RankPlaceInDp {
+  const { tpSize, tpRank, ppSize, ppRank, cpSize, cpRank, dpSize, dpRank, attentionDp, layersPerStage } = place;
+  return { tpSize, tpRank, ppSize, ppRank, cpSize, cpRank, dpSize, dpRank, attentionDp, layersPerStage };
+}
+
+/** @throws ConfigError when the layout's pools are in several places and the options name none */
+function pageMemory({ memory, layout }: OpenTransceiverOptions): PoolMemory {
+  if (memory !== undefined) return memory.kind === 'host' ? memory : { kind: 'device', deviceId: memory.device };
+  const [first, ...others] = layout.table.pools.map((pool) => pool.memory);
+  if (first === undefined) return { kind: 'host' };
+  if (others.some((other) => placeOf(other) !== placeOf(first)))
+    throw new ConfigError('memory: the pools of the layout are in several places, but they are allocated together');
+  return first;
+}
+
+function placeOf(memory: PoolMemory): number {
+  return memory.kind === 'host' ? -1 : memory.deviceId;
+}
+
+function placedIn(table: PageTable, memory: PoolMemory): PageTable {
+  return { ...table, pools: table.pools.map((pool) => ({ ...pool, memory })) };
+}
 
 /** 64 random bits, never 0. */
 function randomId(): bigint {

@@ -1,7 +1,7 @@
 import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import type { Clock, Timer } from './clock.js';
-import { type PeerLostError, StateError } from './errors.js';
+import { ArgumentError, type PeerLostError, StateError, TransportError } from './errors.js';
 import type { LlmRequest } from './executor/request.js';
 import type { RankInfo } from './mapping/rank-info.js';
 import type { AuxBuffer } from './session/aux-buffer.js';
@@ -14,7 +14,8 @@ import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
 import { Sender } from './session/sender.js';
 import { TransferLedger } from './session/transfer-ledger.js';
-import type { Frame } from './wire/index.js';
+import { WriterFences } from './session/writer-fences.js';
+import { type Frame, parseEndpoint } from './wire/index.js';
 import type { Messenger } from './wire/messenger.js';
 
 /** How often clocks, liveness and repeats without a timer of their own are looked at. */
@@ -36,7 +37,9 @@ export interface TransceiverParts {
   readonly aux: AuxBuffer;
   readonly clock: Clock;
   readonly limits: ClockLimits;
-  /** What this rank publishes; covers every pool of `agent`. */
+  /**
+   * What this rank publishes; covers every pool of `agent`. `rankEndpoints` is empty for a rank of several: `joinInstance` brings them.
+   */
   readonly rankInfo: RankInfo;
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
@@ -76,6 +79,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #peers: PeerRegistry;
   readonly #sender: Sender;
   readonly #receiver: Receiver;
+  #rankInfo: RankInfo;
   readonly #settled: Settled[] = [];
   #listener: (() => void) | null = null;
   #activityPending = false;
@@ -85,33 +89,55 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   constructor(parts: TransceiverParts) {
     this.#parts = parts;
+    this.#rankInfo = parts.rankInfo;
     const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
-    this.#ledger = new TransferLedger(cache, () => this.#signalActivity());
+    this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
     this.#channel = new ControlChannel(messenger, rankInfo.incarnation, counters, {
       onMessage: (frame) => this.#onFrame(frame),
       onBadFrame: (error) => this.#peers.onBadFrame(error),
     });
+    const fences = new WriterFences(agent, (peer) => {
+      counters.add('writers_fenced');
+      const known = this.#peers.at(peer.endpoint);
+      if (known?.incarnation === peer.incarnation) this.#peers.lose(known, 'its process has ended');
+      this.#receiver.onWriterFenced(peer);
+    });
     this.#peers = new PeerRegistry({
       channel: this.#channel,
       agent,
       clock,
-      self: () => rankInfo,
+      self: () => (this.#rankInfo.rankEndpoints.length === 0 ? null : this.#rankInfo),
+      newNonce: newTicket,
       counters,
       events: {
-        onReady: (peer) => this.#receiver.onPeerReady(peer),
+        onReady: (peer) => {
+          fences.watch(peer);
+          this.#receiver.onPeerReady(peer);
+        },
         onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),
         onLost: (peer, error) => this.#onPeerLost(peer, error),
       },
     });
-    const onSettled = (settled: Settled): void => {
+    const publish = (settled: Settled): void => {
       this.#settled.push(settled);
       this.#signalActivity();
+    };
+    const onSettled = (settled: Settled): void => {
+      const isReceived = settled.side === 'generation' && settled.outcome === 'completed';
+      const flushed = isReceived ? (agent.flushInbound?.() ?? null) : null;
+      if (flushed === null) publish(settled);
+      else
+        flushed.then(
+          () => publish(settled),
+          (cause: unknown) => publish(unreadable(settled, cause)),
+        );
     };
     const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
     this.#sender = new Sender({
       ...shared,
       agent,
+      self: rankInfo,
       isLive: (peer) => this.#peers.at(peer.endpoint) === peer,
       onReceivers: () => this.#signalActivity(),
     });
@@ -122,9 +148,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
       newTicket,
       peerAt: (endpoint) => this.#peers.greetedAt(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),
+      doubt: (endpoint) => this.#peers.doubt(endpoint),
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });
+    agent.onAdvice?.((message) => log.warn(message));
     agent.onCompletions((batch) => this.#sender.onCompletions(batch));
     messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
     this.#sweepTimer = this.#armSweep();
@@ -132,6 +160,39 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   get endpoint(): string {
     return this.#channel.endpoint;
+  }
+
+  get ledger(): TransferLedger {
+    return this.#ledger;
+  }
+
+  /**
+   * Tells a rank of several who the others are. Once, when all ranks of the instance are open; until then this rank answers no HELLO and
+   * sends none: peers repeat theirs for 5 s, and requests wait.
+   * @param rankEndpoints control endpoint of every rank, by flat rank `pp * (TP * CP) + tp * CP + cp`
+   * @throws ArgumentError for a list that does not fit the instance, or that has another endpoint at this rank
+   * @throws StateError when the rank has joined with another list
+   */
+  joinInstance(rankEndpoints: readonly string[]): void {
+    this.#requireOpen();
+    const { tpSize, ppSize, cpSize, rank, rankEndpoints: known } = this.#rankInfo;
+    const ranks = tpSize * ppSize * cpSize;
+    const refuse = (text: string): never => {
+      throw new ArgumentError(`rankEndpoints ${text}`);
+    };
+    if (rankEndpoints.length !== ranks) refuse(`has ${rankEndpoints.length} entries, the instance has ${ranks} ranks`);
+    for (const [index, endpoint] of rankEndpoints.entries())
+      if (parseEndpoint(endpoint) === null)
+        refuse(`[${index}] must be tcp://host:port, got ${JSON.stringify(endpoint)}`);
+    if (rankEndpoints[rank] !== this.endpoint)
+      refuse(`[${rank}] is ${rankEndpoints[rank]}, but rank ${rank} is here, at ${this.endpoint}`);
+    if (new Set(rankEndpoints).size !== ranks) refuse('names an endpoint twice');
+    if (known.length > 0) {
+      if (known.every((endpoint, index) => endpoint === rankEndpoints[index])) return;
+      throw new StateError(`rank ${rank} at ${this.endpoint} has joined its instance with other endpoints`);
+    }
+    this.#rankInfo = { ...this.#rankInfo, rankEndpoints: [...rankEndpoints] };
+    this.#peers.joined();
   }
 
   respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {
@@ -222,7 +283,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       return;
     }
     if (message.type === 'HELLO_ACK') {
-      this.#peers.onHelloAck(message);
+      this.#peers.onHelloAck(message, incarnation);
       return;
     }
     const peer = this.#peers.sender(incarnation);
@@ -274,15 +335,14 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   #onStrangersFrame(message: Frame['message']): void {
     this.#counters.add(`unknown_peer:${message.type}`);
-    if (message.type === 'REQUEST_DATA') this.#sender.refuseStranger(message);
+    if (message.type === 'REQUEST_DATA' || message.type === 'STATUS') this.#sender.refuseStranger(message);
     else if (message.type === 'PING') this.#peers.onPing(null, message, this.#load());
     else if (message.type === 'GOODBYE') this.#peers.onGoodbye(null, message);
   }
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {
     // A peer that leaves while nothing runs to or from it is news, not trouble.
-    const busy = [...this.#sender.busyEndpoints(), ...this.#receiver.busyEndpoints()].includes(peer.endpoint);
-    if (busy) this.#parts.log.warn(error.message);
+    if (this.#busyEndpoints().has(peer.endpoint)) this.#parts.log.warn(error.message);
     else this.#parts.log.info(error.message);
     this.#sender.onPeerLost(peer, error);
     this.#receiver.onPeerLost(peer, error);
@@ -306,9 +366,15 @@ export class KvCacheTransceiver implements CacheTransceiver {
       }
       this.#sender.sweep();
       this.#receiver.sweep();
-      const busy = new Set([...this.#sender.busyEndpoints(), ...this.#receiver.busyEndpoints()]);
-      this.#peers.sweep(busy, this.#load());
+      this.#peers.sweep(this.#busyEndpoints(), this.#load());
     });
+  }
+
+  #busyEndpoints(): Set<string> {
+    const endpoints = new Set<string>();
+    this.#sender.addBusyEndpoints(endpoints);
+    this.#receiver.addBusyEndpoints(endpoints);
+    return endpoints;
   }
 
   #load(): { readonly sessions: number; readonly freeAuxSlots: number } {
@@ -330,4 +396,14 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #requireOpen(): void {
     if (this.#lifecycle !== 'open') throw new StateError(`the transceiver at ${this.endpoint} is ${this.#lifecycle}`);
   }
+}
+
+/** The pages arrived, but nothing says that this GPU's kernels would see them. */
+function unreadable(settled: Settled, cause: unknown): Settled {
+  const why = cause instanceof Error ? cause.message : String(cause);
+  const error = new TransportError(`what was received cannot be made visible to the GPU: ${why}`, {
+    cause,
+    drained: true,
+  });
+  return { ...settled, outcome: 'failed', error };
 }

@@ -3,15 +3,15 @@
 #include <memory>
 #include <utility>
 
-#include "core/region_set.h"
 #include "engine/agent_engine.h"
+#include "transport/region_table.h"
 
 namespace kvt {
 
 // What an environment knows of one agent. JS thread.
 struct AgentSession {
   std::shared_ptr<AgentEngine> engine;
-  RegionSet regions;  // allocated so far
+  RegionTable regions;  // allocated and registered so far
 };
 
 // Keeps the memory of one agent mapped while the lease lives. Any thread.

@@ -7,6 +7,7 @@
 #include "addon/arguments.h"
 #include "addon/promise_worker.h"
 #include "device/cuda_driver.h"
+#include "device/kernel_image.h"
 #include "transport/nixl_library.h"
 #include "transport/nixl_options.h"
 
@@ -30,6 +31,22 @@ Napi::Array to_array(Napi::Env env, const std::vector<std::string>& texts) {
   return out;
 }
 
+Napi::Object describe(Napi::Env env, const CudaDevice& device) {
+  const Napi::Object out = Napi::Object::New(env);
+  out.Set("name", Napi::String::New(env, device.name));
+  out.Set("uuid", Napi::String::New(env, device.uuid));
+  out.Set("computeCapability", Napi::Number::New(env, device.architecture / 10.0));
+  out.Set("multiprocessorCount", Napi::Number::New(env, device.multiprocessor_count));
+  out.Set("memoryBytes", Napi::Number::New(env, static_cast<double>(device.memory_bytes)));
+  out.Set("inboundWritesNeedFlush", Napi::Boolean::New(env, device.inbound_writes_need_flush));
+  const Napi::Array peers = Napi::Array::New(env, device.peers.size());
+  for (std::size_t i = 0; i < device.peers.size(); ++i) {
+    peers.Set(static_cast<std::uint32_t>(i), Napi::Number::New(env, device.peers[i]));
+  }
+  out.Set("peerAccess", peers);
+  return out;
+}
+
 Napi::Value to_object(Napi::Env env, const Findings& findings) {
   const Napi::Object addon = Napi::Object::New(env);
   addon.Set("abiVersion", Napi::Number::New(env, kAddonAbiVersion));
@@ -48,6 +65,12 @@ Napi::Value to_object(Napi::Env env, const Findings& findings) {
                                 ? env.Null()
                                 : Napi::Value(Napi::Number::New(env, findings.cuda.driver_version)));
   cuda.Set("deviceCount", Napi::Number::New(env, findings.cuda.device_count));
+  cuda.Set("hasKernels", Napi::Boolean::New(env, !kernel_image().empty()));
+  const Napi::Array devices = Napi::Array::New(env, findings.cuda.devices.size());
+  for (std::size_t i = 0; i < findings.cuda.devices.size(); ++i) {
+    devices.Set(static_cast<std::uint32_t>(i), describe(env, findings.cuda.devices[i]));
+  }
+  cuda.Set("devices", devices);
 
   const Napi::Object nixl = Napi::Object::New(env);
   nixl.Set("available", Napi::Boolean::New(env, findings.nixl.available));
@@ -75,8 +98,9 @@ Napi::Value query_capabilities(const Napi::CallbackInfo& info) {
   prepare_process_for_nixl();
   return PromiseWorker<Findings>::run(
       info.Env(),
-      [options] {
-        return Findings{probe_cuda(), probe_nixl(options)};
+      [options](Findings* found) {
+        *found = Findings{probe_cuda(), probe_nixl(options)};
+        return Status::ok();
       },
       to_object);
 }

@@ -20,7 +20,15 @@ constexpr std::size_t kEntryRecord = 11;
 struct LeasedJob {
   ContentJob job;
   std::vector<MemoryLease> leases;
+  int device = -1;  // whose kernels do the work; host memory otherwise
+  std::shared_ptr<OpenDevices> devices;
 };
+
+// Kernels and a stream of the job's own, so that several jobs run beside each other.
+Status open_kernels(const LeasedJob& leased, std::shared_ptr<const PageKernels>* kernels, CudaStream* stream) {
+  Status status = leased.devices->kernels(leased.device, kernels);
+  return status.is_ok() ? CudaStream::create((*kernels)->context(), StreamPriority::kHigh, stream) : status;
+}
 
 std::uint32_t to_u32(Napi::Env env, double value, const char* what) {
   const std::uint64_t whole = to_size(env, value, what);
@@ -59,8 +67,15 @@ void lease_pools(Napi::Env env, const Environment& environment, LeasedJob* lease
         __builtin_add_overflow(size, entry.pool.slot_bytes, &size)) {
       throw_argument(env, "a pool does not fit into the address space");
     }
-    leased->leases.push_back(environment.lease(env, entry.pool.base, size, "page content"));
+    Region region;
+    leased->leases.push_back(environment.lease(env, entry.pool.base, size, "page content", &region));
+    const int device = region.kind == MemoryKind::kDevice ? region.device : -1;
+    if (seen.size() > 1 && device != leased->device) {
+      throw_argument(env, "page content: the pools of one job lie on several devices");
+    }
+    leased->device = device;
   }
+  leased->devices = environment.desk().devices();
 }
 
 std::shared_ptr<LeasedJob> read_job(const Napi::CallbackInfo& info, const Environment& environment) {
@@ -102,10 +117,18 @@ Napi::Value start_fill(const Napi::CallbackInfo& info, const Environment& enviro
   const auto leased = read_job(info, environment);
   return PromiseWorker<std::uint64_t>::run(
       info.Env(),
-      [leased] {
-        const std::uint64_t bytes = fill_content(leased->job);
+      [leased](std::uint64_t* bytes) {
+        Status status;
+        if (leased->device < 0) {
+          *bytes = fill_content(leased->job);
+        } else {
+          std::shared_ptr<const PageKernels> kernels;
+          CudaStream stream;
+          status = open_kernels(*leased, &kernels, &stream);
+          if (status.is_ok()) status = kernels->fill(leased->job, stream, bytes);
+        }
         leased->leases.clear();
-        return bytes;
+        return status;
       },
       [](Napi::Env env, const std::uint64_t& bytes) {
         return Napi::Value(Napi::Number::New(env, static_cast<double>(bytes)));
@@ -116,10 +139,18 @@ Napi::Value start_verify(const Napi::CallbackInfo& info, const Environment& envi
   const auto leased = read_job(info, environment);
   return PromiseWorker<ContentCheck>::run(
       info.Env(),
-      [leased] {
-        const ContentCheck check = verify_content(leased->job);
+      [leased](ContentCheck* check) {
+        Status status;
+        if (leased->device < 0) {
+          *check = verify_content(leased->job);
+        } else {
+          std::shared_ptr<const PageKernels> kernels;
+          CudaStream stream;
+          status = open_kernels(*leased, &kernels, &stream);
+          if (status.is_ok()) status = kernels->verify(leased->job, stream, check);
+        }
         leased->leases.clear();
-        return check;
+        return status;
       },
       [](Napi::Env env, const ContentCheck& check) {
         auto out = Napi::Float64Array::New(env, 5);

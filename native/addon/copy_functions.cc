@@ -60,16 +60,20 @@ Napi::Value start_plain_copy(const Napi::CallbackInfo& info, const Environment& 
     if (__builtin_mul_overflow(slot, job->slot_stride, &size) || __builtin_add_overflow(size, job->page_bytes, &size)) {
       throw_argument(env, std::string(what) + ": the slots do not fit into the address space");
     }
-    job->leases.push_back(environment.lease(env, base, size, what));
+    Region region;
+    job->leases.push_back(environment.lease(env, base, size, what, &region));
+    if (region.kind == MemoryKind::kDevice) {
+      throw_argument(env, std::string(what) + " is device memory, and memcpy copies host memory only");
+    }
   };
   lease(job->source, furthest[0], "srcBase");
   lease(job->destination, furthest[1], "dstBase");
   return PromiseWorker<std::int64_t>::run(
       env,
-      [job] {
-        const std::int64_t nanos = copy_pages(*job);
+      [job](std::int64_t* nanos) {
+        *nanos = copy_pages(*job);
         job->leases.clear();
-        return nanos;
+        return Status::ok();
       },
       [](Napi::Env e, const std::int64_t& nanos) {
         return Napi::Value(Napi::Number::New(e, static_cast<double>(nanos)));

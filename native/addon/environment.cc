@@ -24,9 +24,12 @@ void Environment::remove(const AgentSession* session) {
   std::erase_if(sessions_, [session](const auto& held) { return held.get() == session; });
 }
 
-MemoryLease Environment::lease(Napi::Env env, std::uintptr_t address, std::size_t size, const char* what) const {
+MemoryLease Environment::lease(Napi::Env env, std::uintptr_t address, std::size_t size, const char* what,
+                               Region* region) const {
   for (const std::shared_ptr<AgentSession>& session : sessions_) {
-    if (!session->regions.contains(address, size)) continue;
+    const Region* found = session->regions.find(address, size);
+    if (found == nullptr) continue;
+    if (region != nullptr) *region = *found;
     MemoryLease lease = MemoryLease::of(session->engine);
     if (!lease.is_held()) throw_status(env, Status(StatusCode::kState, std::string(what) + ": the agent was closed"));
     return lease;

@@ -7,6 +7,7 @@
 
 #include "addon/agent_session.h"
 #include "addon/completion_pump.h"
+#include "addon/device_desk.h"
 #include "addon/napi_setup.h"
 
 namespace kvt {
@@ -26,7 +27,12 @@ class Environment {
   void remove(const AgentSession* session);
 
   // A lease on whichever agent of this environment owns [address, address + size); throws naming `what` when none does.
-  MemoryLease lease(Napi::Env env, std::uintptr_t address, std::size_t size, const char* what) const;
+  // `region`, where wanted, gets the region that the bytes lie in: nobody may touch them before having asked its kind.
+  MemoryLease lease(Napi::Env env, std::uintptr_t address, std::size_t size, const char* what,
+                    Region* region = nullptr) const;
+
+  const DeviceDesk& desk() const { return desk_; }
+  DeviceDesk& desk() { return desk_; }
 
  private:
   // Closes every agent within a second and ends their threads; what is stuck beyond that is left running on memory that
@@ -35,6 +41,7 @@ class Environment {
 
   std::shared_ptr<CompletionPump> pump_;
   std::vector<std::shared_ptr<AgentSession>> sessions_;
+  DeviceDesk desk_;
 };
 
 // The environment that `env` was loaded into; defined beside the addon's entry point.

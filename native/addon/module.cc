@@ -4,6 +4,7 @@
 #include "addon/capabilities.h"
 #include "addon/content_functions.h"
 #include "addon/copy_functions.h"
+#include "addon/device_functions.h"
 #include "addon/environment.h"
 #include "addon/napi_setup.h"
 #include "addon/native_agent.h"
@@ -23,6 +24,16 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
                              InstanceMethod("verifyContent", &KvTransceiverAddon::verify_content),
                              InstanceMethod("plainCopyNs", &KvTransceiverAddon::plain_copy_ns),
                              InstanceMethod("expandPlan", &KvTransceiverAddon::expand),
+                             InstanceMethod("openDevice", &KvTransceiverAddon::open_gpu),
+                             InstanceMethod("createStream", &KvTransceiverAddon::create_gpu_stream),
+                             InstanceMethod("closeStream", &KvTransceiverAddon::close_gpu_stream),
+                             InstanceMethod("clearMemory", &KvTransceiverAddon::clear_pool),
+                             InstanceMethod("recordDeviceEvent", &KvTransceiverAddon::record_event),
+                             InstanceMethod("queryDeviceEvent", &KvTransceiverAddon::query_event),
+                             InstanceMethod("failDeviceEvent", &KvTransceiverAddon::fail_event),
+                             InstanceMethod("releaseDeviceEvent", &KvTransceiverAddon::release_event),
+                             InstanceMethod("readMemory", &KvTransceiverAddon::read_pool),
+                             InstanceMethod("writeMemory", &KvTransceiverAddon::write_pool),
                          });
   }
 
@@ -35,6 +46,16 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
   Napi::Value verify_content(const Napi::CallbackInfo& info) { return start_verify(info, environment_); }
   Napi::Value plain_copy_ns(const Napi::CallbackInfo& info) { return start_plain_copy(info, environment_); }
   Napi::Value expand(const Napi::CallbackInfo& info) { return expand_plan(info); }
+  Napi::Value open_gpu(const Napi::CallbackInfo& info) { return open_device(info, &environment_); }
+  Napi::Value create_gpu_stream(const Napi::CallbackInfo& info) { return create_stream(info, &environment_); }
+  void close_gpu_stream(const Napi::CallbackInfo& info) { close_stream(info, &environment_); }
+  void clear_pool(const Napi::CallbackInfo& info) { clear_memory(info, &environment_); }
+  Napi::Value record_event(const Napi::CallbackInfo& info) { return record_device_event(info, &environment_); }
+  Napi::Value query_event(const Napi::CallbackInfo& info) { return query_device_event(info, &environment_); }
+  void fail_event(const Napi::CallbackInfo& info) { fail_device_event(info, &environment_); }
+  void release_event(const Napi::CallbackInfo& info) { release_device_event(info, &environment_); }
+  Napi::Value read_pool(const Napi::CallbackInfo& info) { return read_memory(info, environment_); }
+  Napi::Value write_pool(const Napi::CallbackInfo& info) { return write_memory(info, environment_); }
 
   Environment environment_;
 };

@@ -7,22 +7,39 @@
 #include <string>
 #include <utility>
 
+#include "addon/agent_reply.h"
 #include "addon/arguments.h"
 #include "addon/bounce_records.h"
-#include "addon/native_agent_reply.h"
 #include "addon/notice_records.h"
 #include "addon/transport_choice.h"
 
 namespace kvt {
+
+namespace {
+
+int to_device(Napi::Env env, double value) {
+  const std::uint64_t device = to_size(env, value, "device");
+  if (device > static_cast<std::uint64_t>(std::numeric_limits<int>::max())) {
+    throw_argument(env, "device must be a GPU's number");
+  }
+  return static_cast<int>(device);
+}
+
+}  // namespace
 
 Napi::Function NativeAgent::define(Napi::Env env) {
   return DefineClass(env, "NativeAgent",
                      {
                          InstanceMethod<&NativeAgent::open>("open"),
                          InstanceMethod<&NativeAgent::allocate_region>("allocateRegion"),
+                         InstanceMethod<&NativeAgent::register_region>("registerRegion"),
                          InstanceMethod<&NativeAgent::metadata>("metadata"),
                          InstanceMethod<&NativeAgent::add_peer>("addPeer"),
                          InstanceMethod<&NativeAgent::remove_peer>("removePeer"),
+                         InstanceMethod<&NativeAgent::explain>("explain"),
+                         InstanceMethod<&NativeAgent::watch_process>("watchProcess"),
+                         InstanceMethod<&NativeAgent::unwatch_process>("unwatchProcess"),
+                         InstanceMethod<&NativeAgent::flush_inbound>("flushInbound"),
                          InstanceMethod<&NativeAgent::prepare_fragments>("prepareFragments"),
                          InstanceMethod<&NativeAgent::create_event>("createEvent"),
                          InstanceMethod<&NativeAgent::signal_event>("signalEvent"),
@@ -44,7 +61,7 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
       environment_(environment_of(info.Env())),
       name_(to_text(info, 1, "name")),
       link_(std::make_shared<Link>(Link{this})) {
-  if (!info[5].IsFunction()) throw_argument(info.Env(), "dispatch must be a function");
+  if (!info[9].IsFunction()) throw_argument(info.Env(), "dispatch must be a function");
   TransportChoice choice;
   choice.kind = to_text(info, 0, "kind");
   choice.agent_name = name_;
@@ -52,13 +69,18 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
   if (!std::isnan(link_gbps)) choice.link_gbps = link_gbps;
   choice.nixl_library = to_text(info, 3, "the NIXL library");
   choice.nixl_package_tree = to_text(info, 4, "the NIXL package tree");
-  if (!info[6].IsUndefined()) {
-    const auto numbers = to_array<Napi::Float64Array>(info, 6, napi_float64_array, "bounce");
-    choice.bounce = read_bounce_options(info.Env(), numbers.Data(), numbers.ElementLength());
+  choice.path = to_text(info, 5, "path");
+  const double device = to_number(info, 6, "device");
+  if (device != -1) choice.device = to_device(info.Env(), device);
+  const double blocks = to_number(info, 7, "copyBlocks");
+  if (blocks != 0) choice.copy_blocks = static_cast<unsigned>(to_size(info.Env(), blocks, "copyBlocks"));
+  const auto bounce = to_array<Napi::Float64Array>(info, 8, napi_float64_array, "bounce");
+  if (bounce.ElementLength() > 0) {
+    choice.bounce = read_bounce_options(info.Env(), bounce.Data(), bounce.ElementLength());
   }
   const Status status = choose_transport(choice, &factory_);
   if (!status.is_ok()) throw_status(info.Env(), status);
-  dispatch_ = Napi::Persistent(info[5].As<Napi::Function>());
+  dispatch_ = Napi::Persistent(info[9].As<Napi::Function>());
 }
 
 NativeAgent::~NativeAgent() {
@@ -113,13 +135,36 @@ Napi::Value NativeAgent::allocate_region(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
   const std::uint64_t size = to_size(env, to_number(info, 0, "sizeBytes"), "sizeBytes");
+  const double device = to_number(info, 1, "device");
   const auto reply = expect_reply(env);
-  session_->engine->push(AllocateRegion{size, [reply, session = session_](const Status& status, const Region& region) {
-                                          Reply::settle(reply, status, [session, region](Napi::Env e) {
-                                            (void)session->regions.add({region.base, region.size});
-                                            return Napi::Number::New(e, static_cast<double>(region.base));
-                                          });
-                                        }});
+  session_->engine->push(AllocateRegion{.size = size,
+                                        .reply =
+                                            [reply, session = session_](const Status& status, const Region& region) {
+                                              Reply::settle(reply, status, [session, region](Napi::Env e) {
+                                                (void)session->regions.add(region);
+                                                return Napi::Number::New(e, static_cast<double>(region.base));
+                                              });
+                                            },
+                                        .device = device == -1 ? -1 : to_device(env, device)});
+  return reply->promise();
+}
+
+Napi::Value NativeAgent::register_region(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  Region wanted;
+  wanted.base = to_size(env, to_number(info, 0, "address"), "address");
+  wanted.size = to_size(env, to_number(info, 1, "sizeBytes"), "sizeBytes");
+  wanted.kind = MemoryKind::kDevice;
+  wanted.device = to_device(env, to_number(info, 2, "device"));
+  const auto reply = expect_reply(env);
+  session_->engine->push(
+      RegisterRegion{wanted, [reply, session = session_](const Status& status, const Region& region) {
+                       Reply::settle(reply, status, [session, region](Napi::Env e) {
+                         (void)session->regions.add(region);
+                         return e.Undefined();
+                       });
+                     }});
   return reply->promise();
 }
 
@@ -145,16 +190,18 @@ Napi::Value NativeAgent::add_peer(const Napi::CallbackInfo& info) {
   std::vector<std::byte> bytes(metadata.ByteLength());
   if (!bytes.empty()) std::memcpy(bytes.data(), metadata.Data(), bytes.size());
   const auto reply = expect_reply(env);
-  session_->engine->push(AddPeer{peer, std::move(bytes),
-                                 [reply, link = link_, peer](const Status& status, const std::vector<Region>& regions) {
-                                   Reply::settle(reply, status, [link, peer, regions](Napi::Env e) {
-                                     if (link->agent != nullptr) {
-                                       RegionSet& known = link->agent->peers_[peer];
-                                       for (const Region& region : regions) (void)known.add({region.base, region.size});
-                                     }
-                                     return Napi::Number::New(e, peer);
-                                   });
-                                 }});
+  session_->engine->push(AddPeer{
+      peer, std::move(bytes),
+      [reply, link = link_, peer](const Status& status, const std::vector<Region>& regions, const PeerPaths& paths) {
+        Reply::settle(reply, status, [link, peer, regions, paths](Napi::Env e) {
+          if (link->agent != nullptr) {
+            PeerRecord& known = link->agent->peers_[peer];
+            known.paths = paths;
+            for (const Region& region : regions) (void)known.regions.add(region);
+          }
+          return Napi::Number::New(e, peer);
+        });
+      }});
   return reply->promise();
 }
 
@@ -173,9 +220,15 @@ Napi::Value NativeAgent::remove_peer(const Napi::CallbackInfo& info) {
 
 MemoryLease NativeAgent::lease(Napi::Env env, std::uintptr_t address, std::size_t size) const {
   require_open(env);
-  if (!session_->regions.contains(address, size)) {
+  const Region* region = session_->regions.find(address, size);
+  if (region == nullptr) {
     throw_argument(env, std::to_string(size) + " bytes at " + std::to_string(address) +
                             " are not inside a pool of agent " + name_);
+  }
+  if (region->kind == MemoryKind::kDevice) {
+    throw_argument(env,
+                   "the address is device memory, which readMemory and writeMemory copy without holding up this "
+                   "thread");
   }
   return MemoryLease::of(session_->engine);
 }
@@ -241,7 +294,8 @@ void NativeAgent::cancel(const Napi::CallbackInfo& info) {
 
 void NativeAgent::deliver(Napi::Env env, std::vector<Notice>* notices) {
   for (const Notice& notice : *notices) {
-    if (notice.drained) live_.erase(notice.submission);
+    const bool is_of_submission = notice.kind == NoticeKind::kCompletion || notice.kind == NoticeKind::kDrained;
+    if (is_of_submission && notice.drained) live_.erase(notice.submission);
   }
   const NoticeRecords records = to_records(env, *notices);
   dispatch_.Call({records.numbers, records.messages});

@@ -23,8 +23,8 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
  public:
   static Napi::Function define(Napi::Env env);
 
-  // (kind: 'host' | 'nixl', name, linkGbps or NaN, NIXL library or '', NIXL package tree or '', dispatch, bounce
-  // numbers or undefined)
+  // (kind: 'host' | 'nixl', name, linkGbps or NaN, NIXL library or '', NIXL package tree or '', path, device or -1,
+  //  blocks or 0, bounce numbers (empty: no arena), dispatch)
   explicit NativeAgent(const Napi::CallbackInfo& info);
   ~NativeAgent() override;
 
@@ -36,14 +36,24 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   struct Table {
     PeerId peer = 0;
     std::shared_ptr<const FragmentTable> table;
+    MemoryKind kind = MemoryKind::kHost;  // of the source; all its fragments agree
+  };
+  struct PeerRecord {
+    RegionTable regions;
+    PeerPaths paths;
   };
   enum class State : std::uint8_t { kNew, kOpen, kClosing };
 
   Napi::Value open(const Napi::CallbackInfo& info);
   Napi::Value allocate_region(const Napi::CallbackInfo& info);
+  Napi::Value register_region(const Napi::CallbackInfo& info);
   Napi::Value metadata(const Napi::CallbackInfo& info);
   Napi::Value add_peer(const Napi::CallbackInfo& info);
   Napi::Value remove_peer(const Napi::CallbackInfo& info);
+  Napi::Value explain(const Napi::CallbackInfo& info);
+  Napi::Value watch_process(const Napi::CallbackInfo& info);
+  Napi::Value flush_inbound(const Napi::CallbackInfo& info);
+  void unwatch_process(const Napi::CallbackInfo& info);
   Napi::Value prepare_fragments(const Napi::CallbackInfo& info);
   Napi::Value create_event(const Napi::CallbackInfo& info);
   void signal_event(const Napi::CallbackInfo& info);
@@ -59,13 +69,16 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   // A pending promise and the function that brings its settlement to the JS thread.
   class Reply;
   std::shared_ptr<Reply> expect_reply(Napi::Env env);
+  // Of host memory: device memory is never touched on the JS thread.
   MemoryLease lease(Napi::Env env, std::uintptr_t address, std::size_t size) const;
   Napi::Value prepare_inbound(const Napi::CallbackInfo& info);
   Napi::Value expect_inbound(const Napi::CallbackInfo& info);
   Napi::Value end_inbound(const Napi::CallbackInfo& info);
   std::shared_ptr<const ReadyEvent> find_event(Napi::Env env, double handle) const;
-  void check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionSet& regions,
-                  const SlotPool& pool) const;
+  MemoryKind check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionTable& regions,
+                        const SlotPool& pool) const;
+  // Whether memory of one kind can be written to memory of the other at this peer.
+  void check_reachable(Napi::Env env, const PeerRecord& peer, MemoryKind from, MemoryKind to) const;
   void deliver(Napi::Env env, std::vector<Notice>* notices);
 
   Environment* environment_;
@@ -75,7 +88,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   std::shared_ptr<Link> link_;
   std::shared_ptr<AgentSession> session_;
   State state_ = State::kNew;
-  std::unordered_map<PeerId, RegionSet> peers_;
+  std::unordered_map<PeerId, PeerRecord> peers_;
   std::unordered_map<std::uint32_t, Table> tables_;
   std::unordered_map<std::uint32_t, Table> inbound_tables_;  // numbered with tables_
   std::unordered_map<std::uint32_t, std::shared_ptr<HostEvent>> events_;

@@ -4,10 +4,10 @@
 #include <utility>
 #include <vector>
 
+#include "addon/agent_reply.h"
 #include "addon/arguments.h"
 #include "addon/fragment_records.h"
 #include "addon/native_agent.h"
-#include "addon/native_agent_reply.h"
 
 namespace kvt {
 namespace {
@@ -36,8 +36,8 @@ Napi::Value NativeAgent::prepare_inbound(const Napi::CallbackInfo& info) {
   const Status status = FragmentTable::create(fragments, table.get());
   if (!status.is_ok()) throw_status(env, status);
   for (std::size_t i = 0; i < fragments.size(); ++i) {
-    check_pool(env, i, "source", peer->second, fragments[i].source);
-    check_pool(env, i, "destination", session_->regions, fragments[i].destination);
+    (void)check_pool(env, i, "source", peer->second.regions, fragments[i].source);
+    (void)check_pool(env, i, "destination", session_->regions, fragments[i].destination);
   }
   const std::uint32_t handle = ++last_table_;
   inbound_tables_.emplace(handle, Table{peer_id, std::move(table)});

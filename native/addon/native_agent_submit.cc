@@ -17,12 +17,25 @@ constexpr std::size_t kGroupRecord = 2;
 
 }  // namespace
 
-void NativeAgent::check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionSet& regions,
-                             const SlotPool& pool) const {
+MemoryKind NativeAgent::check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionTable& regions,
+                                   const SlotPool& pool) const {
   const std::size_t size = pool.slot_stride * static_cast<std::size_t>(pool.slot_count - 1) + pool.slot_bytes;
-  if (regions.contains(pool.base, size)) return;
+  const Region* region = regions.find(pool.base, size);
+  if (region != nullptr) return region->kind;
   throw_argument(env, "fragment " + std::to_string(fragment) + ": the " + side + " pool (" + std::to_string(size) +
                           " bytes at " + std::to_string(pool.base) + ") is not inside memory that its side registered");
+}
+
+void NativeAgent::check_reachable(Napi::Env env, const PeerRecord& peer, MemoryKind from, MemoryKind to) const {
+  if (from == MemoryKind::kHost && to == MemoryKind::kHost) return;
+  if (peer.paths.rdma.is_available) return;
+  const bool is_bounced = peer.paths.bounce.is_available && peer.paths.bounces_device;
+  if (from == MemoryKind::kDevice && to == MemoryKind::kDevice && (peer.paths.p2p.is_available || is_bounced)) return;
+  const auto name = [](MemoryKind kind) { return kind == MemoryKind::kDevice ? "device" : "host"; };
+  throw_status(
+      env, Status(StatusCode::kCapability, std::string("no path from ") + name(from) + " memory to the peer's " +
+                                               name(to) + " memory; p2p (device to device): " + peer.paths.p2p.reason +
+                                               "; rdma: " + peer.paths.rdma.reason));
 }
 
 Napi::Value NativeAgent::prepare_fragments(const Napi::CallbackInfo& info) {
@@ -36,17 +49,32 @@ Napi::Value NativeAgent::prepare_fragments(const Napi::CallbackInfo& info) {
   auto table = std::make_shared<FragmentTable>();
   const Status status = FragmentTable::create(fragments, table.get());
   if (!status.is_ok()) throw_status(env, status);
+  MemoryKind source = MemoryKind::kHost;
+  MemoryKind destination = MemoryKind::kHost;
   for (std::size_t i = 0; i < fragments.size(); ++i) {
-    check_pool(env, i, "source", session_->regions, fragments[i].source);
-    check_pool(env, i, "destination", peer->second, fragments[i].destination);
+    const MemoryKind from = check_pool(env, i, "source", session_->regions, fragments[i].source);
+    const MemoryKind to = check_pool(env, i, "destination", peer->second.regions, fragments[i].destination);
+    if (i > 0 && (from != source || to != destination)) {
+      throw_argument(env,
+                     "fragment " + std::to_string(i) + ": one table cannot mix host and device memory on one side");
+    }
+    source = from;
+    destination = to;
   }
+  check_reachable(env, peer->second, source, destination);
   const std::uint32_t handle = ++last_table_;
-  tables_.emplace(handle, Table{peer_id, std::move(table)});
+  tables_.emplace(handle, Table{peer_id, std::move(table), source});
   return Napi::Number::New(env, handle);
 }
 
 std::shared_ptr<const ReadyEvent> NativeAgent::find_event(Napi::Env env, double handle) const {
   if (handle == 0) return nullptr;
+  if (handle < 0) {
+    // Device events belong to the environment; submissions name them by negative numbers.
+    const auto mark = environment_->desk().find_event(static_cast<std::uint32_t>(to_size(env, -handle, "event")));
+    if (mark == nullptr) throw_argument(env, "after: unknown event");
+    return mark;
+  }
   const auto event = events_.find(static_cast<std::uint32_t>(to_size(env, handle, "event")));
   if (event == events_.end()) throw_argument(env, "after: unknown event");
   return event->second;
@@ -84,12 +112,17 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
   }
 
   std::size_t begin = 0;
+  MemoryKind kind = MemoryKind::kHost;
   for (std::size_t i = 0; i < group_count; ++i) {
     const double* group = record + kSubmissionHead + i * kGroupRecord;
     const auto table = tables_.find(static_cast<std::uint32_t>(to_size(env, group[0], "fragments")));
     if (table == tables_.end() || table->second.peer != submission.peer) {
       throw_argument(env, "group " + std::to_string(i) + ": unknown fragment table for this peer");
     }
+    if (i > 0 && table->second.kind != kind) {
+      throw_argument(env, "group " + std::to_string(i) + ": one submission cannot mix host and device memory");
+    }
+    kind = table->second.kind;
     const std::uint64_t length = to_size(env, group[1], "slotPairs length");
     if (length % 2 != 0 || length > slots.ElementLength() - begin) {
       throw_argument(env, "group " + std::to_string(i) + ": slotPairs must hold whole pairs");

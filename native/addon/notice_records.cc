@@ -30,6 +30,7 @@ NoticeRecords to_records(Napi::Env env, const std::vector<Notice>& notices) {
     at[5] = notice.posted_at ? to_ms(*notice.posted_at) : std::numeric_limits<double>::quiet_NaN();
     at[6] = to_ms(notice.finished_at);
     at[7] = static_cast<double>(notice.error.code());
+    at[8] = std::chrono::duration<double, std::milli>(notice.posting).count();
     if (notice.error.is_ok()) continue;
     if (messages.IsEmpty()) {
       messages = Napi::Array::New(env, notices.size());

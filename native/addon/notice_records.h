@@ -8,14 +8,14 @@
 namespace kvt {
 
 // Notices as JS gets them: kNoticeRecord numbers each (kind, submission, outcome, bytes, drained, postedAtMs or NaN,
-// finishedAtMs, status code), and one text per notice where any has one, else undefined. src/agent/notice-records.ts
-// reads it.
+// finishedAtMs, status code, postingMs), and one text per notice where any has one, else undefined.
+// src/agent/notice-records.ts reads it.
 struct NoticeRecords {
   Napi::Float64Array numbers;
   Napi::Value messages;
 };
 
-inline constexpr std::size_t kNoticeRecord = 8;
+inline constexpr std::size_t kNoticeRecord = 9;
 
 NoticeRecords to_records(Napi::Env env, const std::vector<Notice>& notices);
 

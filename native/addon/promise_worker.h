@@ -8,12 +8,13 @@
 
 namespace kvt {
 
-// Runs `work` on libuv's pool and settles a promise with what `convert` makes of its result. `work` must own, and by
+// Runs `work` on libuv's pool and settles a promise with what `convert` makes of its result, or with the error of its
+// status. `work` must own, and by
 // its end have given back, every lease it needs: the JS thread may be tearing the environment down meanwhile.
 template <typename Result>
 class PromiseWorker final : public Napi::AsyncWorker {
  public:
-  using Work = std::function<Result()>;
+  using Work = std::function<Status(Result*)>;
   using Convert = std::function<Napi::Value(Napi::Env, const Result&)>;
 
   static Napi::Promise run(Napi::Env env, Work work, Convert convert) {
@@ -26,10 +27,16 @@ class PromiseWorker final : public Napi::AsyncWorker {
 
  protected:
   void Execute() override {
-    result_ = work_();
+    status_ = work_(&result_);
     work_ = nullptr;
   }
-  void OnOK() override { deferred_.Resolve(convert_(Env(), result_)); }
+  void OnOK() override {
+    if (status_.is_ok()) {
+      deferred_.Resolve(convert_(Env(), result_));
+    } else {
+      deferred_.Reject(to_error(Env(), status_).Value());
+    }
+  }
   void OnError(const Napi::Error& error) override {
     deferred_.Reject(to_error(Env(), Status(StatusCode::kInternal, error.Message())).Value());
   }
@@ -41,6 +48,7 @@ class PromiseWorker final : public Napi::AsyncWorker {
   Napi::Promise::Deferred deferred_;
   Work work_;
   Convert convert_;
+  Status status_;
   Result result_{};
 };
 

@@ -5,41 +5,78 @@
 
 #include "transport/host_transport.h"
 #include "transport/nixl_transport.h"
+#include "transport/router_transport.h"
 
 namespace kvt {
 
 namespace {
 
-Status choose_base(const TransportChoice& choice, TransportFactory* out);
+Status read_path(const TransportChoice& choice, RouterOptions* out) {
+  if (choice.path == "auto") {
+    out->choice = PathChoice::kAuto;
+  } else if (choice.path == "p2p") {
+    out->choice = PathChoice::kP2p;
+  } else if (choice.path == "rdma") {
+    out->choice = PathChoice::kRdma;
+  } else if (choice.path == "bounce") {
+    if (!choice.bounce) {
+      return Status(StatusCode::kCapability,
+                    "path 'bounce': this agent has no bounce arena; give it one with kvCacheBounceSizeMb (the option "
+                    "bounce.sizeBytes of createAgent)");
+    }
+    out->choice = PathChoice::kBounce;
+  } else {
+    return Status(StatusCode::kInvalidArgument, "path '" + choice.path + "' is not auto, p2p, rdma or bounce");
+  }
+  out->device = choice.device;
+  if (choice.copy_blocks != 0) out->copy_blocks = choice.copy_blocks;
+  out->base_reaches_devices = choice.kind == "nixl";
+  if (out->choice == PathChoice::kRdma && !out->base_reaches_devices) {
+    return Status(StatusCode::kInvalidArgument, "path 'rdma' needs the nixl agent");
+  }
+  return Status::ok();
+}
 
-}  // namespace
-
-Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
-  if (!choice.bounce) return choose_base(choice, out);
+Status read_bounce(const TransportChoice& choice, const RouterOptions& router, std::optional<BounceOptions>* out) {
+  if (!choice.bounce) return Status::ok();
+  if (router.choice == PathChoice::kP2p || router.choice == PathChoice::kRdma) {
+    return Status(StatusCode::kInvalidArgument,
+                  "path '" + choice.path + "' allows that path only; use auto or bounce, or leave bounce out");
+  }
   BounceOptions options = *choice.bounce;
   const bool is_host = choice.kind == "host";
   options.link = is_host ? BounceLinkKind::kSocket : BounceLinkKind::kMessages;
   // The host transport's bytes are copied by the writer's own threads, which end before its sockets do.
   options.link_end_proves_end = is_host;
-  TransportFactory base;
-  Status status = choose_base(choice, &base);
-  if (!status.is_ok()) return status;
-  if (make_bounce_transport(nullptr, options, &status) == nullptr) return status;
-  *out = [base, options](Status* error) -> std::unique_ptr<Transport> {
-    std::unique_ptr<Transport> below = base(error);
-    return below == nullptr ? nullptr : make_bounce_transport(std::move(below), options, error);
-  };
-  return Status::ok();
+  if (router.choice == PathChoice::kBounce) options.is_forced = true;
+  Status status;
+  if (make_bounce_transport(nullptr, options, &status) != nullptr) *out = options;
+  return status;
 }
 
-namespace {
+// Every path over `base`: the bounce path next to what it does itself, and above both what reaches device memory.
+TransportFactory with_paths(TransportFactory base, std::optional<BounceOptions> bounce, const RouterOptions& options) {
+  return [base = std::move(base), bounce, options](Status* error) -> std::unique_ptr<Transport> {
+    std::unique_ptr<Transport> made = base(error);
+    if (made != nullptr && bounce) made = make_bounce_transport(std::move(made), *bounce, error);
+    return made == nullptr ? nullptr : make_router_transport(std::move(made), options);
+  };
+}
 
-Status choose_base(const TransportChoice& choice, TransportFactory* out) {
+}  // namespace
+
+Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
+  RouterOptions router;
+  if (choice.kind == "host" || choice.kind == "nixl") {
+    if (Status status = read_path(choice, &router); !status.is_ok()) return status;
+  }
+  std::optional<BounceOptions> bounce;
+  if (Status status = read_bounce(choice, router, &bounce); !status.is_ok()) return status;
   if (choice.kind == "host") {
     const HostOptions options{choice.link_gbps};
     Status status;
     if (make_host_transport(options, &status) == nullptr) return status;
-    *out = [options](Status* error) { return make_host_transport(options, error); };
+    *out = with_paths([options](Status* error) { return make_host_transport(options, error); }, bounce, router);
     return Status::ok();
   }
   if (choice.kind == "nixl") {
@@ -52,12 +89,10 @@ Status choose_base(const TransportChoice& choice, TransportFactory* out) {
     options.package_tree = choice.nixl_package_tree;
     // On this thread, because JavaScript writes the environment here too.
     prepare_process_for_nixl();
-    *out = [options](Status* error) { return make_nixl_transport(options, error); };
+    *out = with_paths([options](Status* error) { return make_nixl_transport(options, error); }, bounce, router);
     return Status::ok();
   }
   return Status(StatusCode::kInvalidArgument, "agent kind '" + choice.kind + "' is not host or nixl");
 }
-
-}  // namespace
 
 }  // namespace kvt

@@ -15,6 +15,9 @@ struct TransportChoice {
   std::optional<double> link_gbps;  // host
   std::string nixl_library;         // nixl; empty = search
   std::string nixl_package_tree;    // nixl; empty = none
+  std::string path;                 // "auto", "p2p", "rdma" or "bounce"
+  std::optional<int> device;        // opened with the agent; absent = by the first device pool
+  unsigned copy_blocks = 0;         // of one p2p copy; 0 = default
   std::optional<BounceOptions> bounce;
 };
 

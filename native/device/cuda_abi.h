@@ -47,6 +47,12 @@ inline constexpr int kAttributeVirtualMemoryManagementSupported = 102;
 inline constexpr int kAttributeHandleTypePosixFdSupported = 103;
 inline constexpr int kAttributeGpuDirectRdmaWithMappingSupported = 110;
 
+inline constexpr int kAttributeGpuDirectRdmaFlushWritesOptions = 117;
+inline constexpr int kAttributeGpuDirectRdmaWritesOrdering = 118;
+inline constexpr int kRdmaWritesOrderedForOwner = 100;
+inline constexpr int kFlushCurrentContext = 0;
+inline constexpr int kFlushToOwner = 100;
+
 inline constexpr int kFunctionMaxDynamicSharedSize = 8;
 
 inline constexpr int kPointerDeviceOrdinal = 9;

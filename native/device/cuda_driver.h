@@ -1,8 +1,23 @@
 #pragma once
 
+#include <cstddef>
 #include <string>
+#include <vector>
 
 namespace kvt {
+
+// What the driver says of one GPU without a context on it.
+struct CudaDevice {
+  std::string name;
+  std::string uuid;      // 32 hexadecimal digits
+  int architecture = 0;  // 90 for compute capability 9.0
+  int multiprocessor_count = 0;
+  std::size_t memory_bytes = 0;
+  // Ordinals of the other GPUs whose memory its kernels can write.
+  std::vector<int> peers;
+  // What a network card wrote may be seen late by this GPU's kernels unless it is flushed.
+  bool inbound_writes_need_flush = false;
+};
 
 // What this process can do with CUDA, and why not.
 struct CudaProbe {
@@ -11,6 +26,7 @@ struct CudaProbe {
   std::string library;     // what was opened; empty when nothing was
   int driver_version = 0;  // 1000 * major + 10 * minor, as the driver gives it; 0 unknown
   int device_count = 0;
+  std::vector<CudaDevice> devices;  // by ordinal
 };
 
 // Opens libcuda.so.1 and asks it. The library is never linked and, once opened, never closed: the driver keeps threads.

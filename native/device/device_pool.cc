@@ -18,11 +18,19 @@ cuda::AllocationProperties shareable_on(const CudaContext& context) {
 }  // namespace
 
 Status DevicePool::allocate(std::shared_ptr<const CudaContext> context, std::size_t size,
-                            std::unique_ptr<DevicePool>* out) {
+                            std::unique_ptr<DevicePool>* out, PoolMaking making) {
   if (size == 0) return Status(StatusCode::kInvalidArgument, "a pool needs at least one byte");
   std::unique_ptr<DevicePool> pool(new DevicePool(std::move(context)));
   const CurrentContext current(*pool->context_);
   if (!current.status().is_ok()) return current.status();
+  if (making == PoolMaking::kPlain) {
+    Status status = pool->allocate_plain(size);
+    if (!status.is_ok()) return status;
+    if (pool->handle_.sharing == PoolSharing::kNone) pool->notice_ = "cannot be shared: " + pool->notice_;
+    status = pool->zero();
+    if (status.is_ok()) *out = std::move(pool);
+    return status;
+  }
   std::string why_plain;
   if (pool->context_->attribute(cuda::kAttributeHandleTypePosixFdSupported) == 0) {
     why_plain = "the driver does not export device memory by descriptor";
@@ -47,6 +55,15 @@ Status DevicePool::allocate(std::shared_ptr<const CudaContext> context, std::siz
   return Status::ok();
 }
 
+Status DevicePool::out_of_memory(std::size_t size, const Status& cause) const {
+  std::size_t free = 0;
+  std::size_t total = 0;
+  (void)context_->api().cuMemGetInfo(&free, &total);
+  return Status(StatusCode::kResource, "a pool of " + std::to_string(size) + " bytes does not fit on GPU " +
+                                           std::to_string(context_->ordinal()) + ", which has " + std::to_string(free) +
+                                           " of " + std::to_string(total) + " free: " + cause.message());
+}
+
 Status DevicePool::allocate_mapped(std::size_t size) {
   const CudaApi& api = context_->api();
   const cuda::AllocationProperties properties = shareable_on(*context_);
@@ -63,6 +80,7 @@ Status DevicePool::allocate_mapped(std::size_t size) {
   size_ = size;
   mapped_size_ = (size + granularity - 1) / granularity * granularity;
   status = api.check(api.cuMemCreate(&allocation_, mapped_size_, &properties, 0), "cuMemCreate");
+  if (status.code() == StatusCode::kResource) return out_of_memory(size, status);
   if (!status.is_ok()) return status;
   status = api.check(api.cuMemAddressReserve(&reserved_, mapped_size_, granularity, 0, 0), "cuMemAddressReserve");
   if (!status.is_ok()) return status;
@@ -91,6 +109,7 @@ Status DevicePool::allocate_plain(std::size_t size) {
   const CudaApi& api = context_->api();
   cuda::DevicePointer pointer = 0;
   Status status = api.check(api.cuMemAlloc(&pointer, size), "cuMemAlloc");
+  if (status.code() == StatusCode::kResource) return out_of_memory(size, status);
   if (!status.is_ok()) return status;
   kind_ = Kind::kPlain;
   base_ = pointer;

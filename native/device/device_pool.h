@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -10,6 +11,10 @@
 #include "device/pool_handle.h"
 
 namespace kvt {
+
+// How the memory of an owned pool is made: exportable by descriptor where the driver allows it, or as a plain
+// allocation, which other libraries of this process (UCX) can share too.
+enum class PoolMaking : std::uint8_t { kDescriptor, kPlain };
 
 // Role: device memory that peers may be given.
 // Ownership: an owned pool frees its memory with the object; a registered one names memory that the engine owns and
@@ -24,8 +29,8 @@ class DevicePool {
   // Zeroed. Memory that can be exported by descriptor where the driver allows it, else a plain allocation with an IPC
   // handle, else one that stays in this process; notice() says which and why.
   // kResource when the device has not that much memory free.
-  static Status allocate(std::shared_ptr<const CudaContext> context, std::size_t size,
-                         std::unique_ptr<DevicePool>* out);
+  static Status allocate(std::shared_ptr<const CudaContext> context, std::size_t size, std::unique_ptr<DevicePool>* out,
+                         PoolMaking making = PoolMaking::kDescriptor);
 
   // [address, address + size) must lie inside one allocation of this device; any offset. kInvalidArgument names the
   // allocation otherwise.
@@ -43,6 +48,7 @@ class DevicePool {
   enum class Kind : std::uint8_t { kMapped, kPlain, kBorrowed };
 
   explicit DevicePool(std::shared_ptr<const CudaContext> context) : context_(std::move(context)) {}
+  Status out_of_memory(std::size_t size, const Status& cause) const;
   Status allocate_mapped(std::size_t size);
   Status allocate_plain(std::size_t size);
   Status zero();

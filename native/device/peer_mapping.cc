@@ -18,28 +18,60 @@ Status check_extent(const PoolHandle& handle) {
 
 }  // namespace
 
-Status check_peer_access(const CudaContext& from, const cuda::Uuid& to) {
-  const CudaApi& api = from.api();
-  if (std::memcmp(from.uuid().bytes, to.bytes, sizeof to.bytes) == 0) return Status::ok();
+Status find_device(const CudaApi& api, const cuda::Uuid& uuid, int* ordinal) {
   int count = 0;
   Status status = api.check(api.cuDeviceGetCount(&count), "cuDeviceGetCount");
   if (!status.is_ok()) return status;
-  for (int ordinal = 0; ordinal < count; ++ordinal) {
+  for (int i = 0; i < count; ++i) {
     cuda::Device device = 0;
-    cuda::Uuid uuid{};
-    if (api.cuDeviceGet(&device, ordinal) != cuda::kSuccess || api.cuDeviceGetUuid(&uuid, device) != cuda::kSuccess ||
-        std::memcmp(uuid.bytes, to.bytes, sizeof to.bytes) != 0) {
+    cuda::Uuid found{};
+    if (api.cuDeviceGet(&device, i) != cuda::kSuccess || api.cuDeviceGetUuid(&found, device) != cuda::kSuccess)
       continue;
-    }
-    int can = 0;
-    status = api.check(api.cuDeviceCanAccessPeer(&can, from.device(), device), "cuDeviceCanAccessPeer");
-    if (!status.is_ok()) return status;
-    if (can != 0) return Status::ok();
-    return Status(StatusCode::kCapability, "GPU " + std::to_string(from.ordinal()) + " has no peer access to GPU " +
-                                               std::to_string(ordinal) + "; see nvidia-smi topo -p2p w");
+    if (std::memcmp(found.bytes, uuid.bytes, sizeof uuid.bytes) != 0) continue;
+    *ordinal = i;
+    return Status::ok();
   }
   return Status(StatusCode::kCapability,
                 "the peer's GPU is not visible to this process; add it to CUDA_VISIBLE_DEVICES (behind the own ones)");
+}
+
+Status check_peer_access(const CudaContext& from, const cuda::Uuid& to) {
+  const CudaApi& api = from.api();
+  if (std::memcmp(from.uuid().bytes, to.bytes, sizeof to.bytes) == 0) return Status::ok();
+  int ordinal = 0;
+  Status status = find_device(api, to, &ordinal);
+  if (!status.is_ok()) return status;
+  cuda::Device device = 0;
+  int can = 0;
+  status = api.check(api.cuDeviceGet(&device, ordinal), "cuDeviceGet");
+  if (!status.is_ok()) return status;
+  status = api.check(api.cuDeviceCanAccessPeer(&can, from.device(), device), "cuDeviceCanAccessPeer");
+  if (!status.is_ok() || can != 0) return status;
+  return Status(StatusCode::kCapability, "GPU " + std::to_string(from.ordinal()) + " has no peer access to GPU " +
+                                             std::to_string(ordinal) + "; see nvidia-smi topo -p2p w");
+}
+
+Status PeerMapping::open_own(std::shared_ptr<const CudaContext> context, std::uintptr_t address,
+                             const PoolHandle& handle, std::unique_ptr<PeerMapping>* out) {
+  Status status = check_peer_access(*context, handle.device);
+  if (!status.is_ok()) return status;
+  std::unique_ptr<PeerMapping> made(new PeerMapping(std::move(context)));
+  const CudaApi& api = made->context_->api();
+  int ordinal = 0;
+  status = find_device(api, handle.device, &ordinal);
+  if (status.is_ok()) status = CudaContext::retain(ordinal, &made->owner_);
+  if (!status.is_ok()) return status;
+  if (ordinal != made->context_->ordinal()) {
+    const CurrentContext current(*made->context_);
+    if (!current.status().is_ok()) return current.status();
+    const cuda::Result result = api.cuCtxEnablePeerAccess(made->owner_->handle(), 0);
+    if (result != cuda::kErrorPeerAccessAlreadyEnabled) status = api.check(result, "cuCtxEnablePeerAccess");
+    if (!status.is_ok()) return status;
+  }
+  made->base_ = address;
+  made->size_ = handle.size;
+  *out = std::move(made);
+  return Status::ok();
 }
 
 Status PeerMapping::open(std::shared_ptr<const CudaContext> context, const PoolHandle& handle, UniqueFd descriptor,

@@ -28,6 +28,10 @@ class PeerMapping {
   static Status open(std::shared_ptr<const CudaContext> context, const PoolHandle& handle, UniqueFd descriptor,
                      std::unique_ptr<PeerMapping>* out);
 
+  // A pool of this very process, by its own address: handles for other processes do not open here.
+  static Status open_own(std::shared_ptr<const CudaContext> context, std::uintptr_t address, const PoolHandle& handle,
+                         std::unique_ptr<PeerMapping>* out);
+
   // Where the pool's first byte is mapped here.
   std::uintptr_t base() const { return base_; }
   std::size_t size() const { return size_; }
@@ -38,6 +42,7 @@ class PeerMapping {
   Status open_ipc(const PoolHandle& handle);
 
   std::shared_ptr<const CudaContext> context_;
+  std::shared_ptr<const CudaContext> owner_;  // open_own: the pool's device, whose memory is reached directly
   std::uintptr_t base_ = 0;
   std::size_t size_ = 0;
   std::uintptr_t ipc_ = 0;
@@ -50,5 +55,8 @@ class PeerMapping {
 // Whether kernels of `from` can write into memory of the device named by `to`, which must be visible to this process.
 // A device that is not visible is kCapability too: the driver then maps nothing of it.
 Status check_peer_access(const CudaContext& from, const cuda::Uuid& to);
+
+// The number by which this process knows a device; kCapability when it is not visible here.
+Status find_device(const CudaApi& api, const cuda::Uuid& uuid, int* ordinal);
 
 }  // namespace kvt

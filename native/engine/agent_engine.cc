@@ -9,8 +9,6 @@
 #include <system_error>
 #include <utility>
 
-#include "transport/bounce_metadata.h"
-
 namespace kvt {
 namespace {
 
@@ -119,7 +117,10 @@ Status AgentEngine::refusal() const {
 void AgentEngine::handle_one(AllocateRegion& command) {
   Region region;
   Status status = refusal();
-  if (status.is_ok()) status = transport_->allocate_region(command.size, &region);
+  if (status.is_ok()) {
+    status = command.device < 0 ? transport_->allocate_region(command.size, &region)
+                                : transport_->allocate_device_region(command.device, command.size, &region);
+  }
   command.reply(status, region);
 }
 
@@ -138,13 +139,9 @@ void AgentEngine::handle_one(GetMetadata& command) {
 
 void AgentEngine::handle_one(AddPeer& command) {
   Status status = refusal();
-  if (status.is_ok()) {
-    std::span<const std::byte> metadata = command.metadata;
-    if (!transport_->reads_bounce_head()) status = unwrap_bounce_metadata(metadata, &metadata, nullptr);
-    if (status.is_ok()) status = transport_->begin_add_peer(command.peer, metadata);
-  }
+  if (status.is_ok()) status = transport_->begin_add_peer(command.peer, command.metadata);
   if (!status.is_ok()) {
-    command.reply(status, {});
+    command.reply(status, {}, {});
     return;
   }
   connecting_.emplace(command.peer, std::move(command.reply));
@@ -201,6 +198,22 @@ void AgentEngine::handle_one(EventsChanged&) {
   if (loop_) loop_->events_changed();
 }
 
+void AgentEngine::handle_one(WatchProcess& command) {
+  Status status = refusal();
+  if (status.is_ok()) status = transport_->watch_process(command.watch, command.metadata);
+  command.reply(status);
+}
+
+void AgentEngine::handle_one(UnwatchProcess& command) {
+  if (loop_) transport_->unwatch_process(command.watch);
+}
+
+void AgentEngine::handle_one(FlushInbound& command) {
+  Status status = refusal();
+  if (status.is_ok()) status = transport_->flush_inbound();
+  command.reply(status);
+}
+
 void AgentEngine::handle_one(CloseAgent& command) {
   close_replies_.push_back(std::move(command.reply));
   if (close_deadline_) {
@@ -210,7 +223,7 @@ void AgentEngine::handle_one(CloseAgent& command) {
   close_deadline_ = command.deadline;
   leases_.close();
   for (auto& [peer, reply] : std::exchange(connecting_, {})) {
-    reply(Status(StatusCode::kState, kClosedText), {});
+    reply(Status(StatusCode::kState, kClosedText), {}, {});
     transport_->remove_peer(peer);
   }
   if (loop_) loop_->cancel_unposted(Status(StatusCode::kCancelled, kClosedText));
@@ -229,16 +242,30 @@ void AgentEngine::poll_connecting() {
     entry = connecting_.erase(entry);
     if (state == PeerState::kReady) {
       loop_->add_peer(peer);
-      reply(Status::ok(), transport_->peer_regions(peer));
+      reply(Status::ok(), transport_->peer_regions(peer), transport_->peer_paths(peer));
     } else {
       transport_->remove_peer(peer);
-      reply(error, {});
+      reply(error, {}, {});
     }
   }
 }
 
 void AgentEngine::deliver_notices() {
   std::vector<Notice> notices = loop_->take_notices();
+  std::vector<WatchId> ended;
+  std::vector<std::string> advice;
+  // Null once it was given up with memory that is still in use.
+  if (transport_ != nullptr) {
+    transport_->take_ended(&ended);
+    transport_->take_advice(&advice);
+  }
+  for (const WatchId watch : ended) {
+    notices.push_back({.kind = NoticeKind::kEnded, .submission = watch, .posted_at = {}, .error = {}});
+  }
+  for (std::string& text : advice) {
+    notices.push_back(
+        {.kind = NoticeKind::kAdvice, .posted_at = {}, .error = Status(StatusCode::kCapability, std::move(text))});
+  }
   if (!notices.empty()) sink_(std::move(notices));
 }
 

@@ -65,6 +65,9 @@ class AgentEngine : public std::enable_shared_from_this<AgentEngine> {
   void handle_one(ExpectInbound& command);
   void handle_one(EndInbound& command);
   void handle_one(EventsChanged& command);
+  void handle_one(WatchProcess& command);
+  void handle_one(UnwatchProcess& command);
+  void handle_one(FlushInbound& command);
   void handle_one(CloseAgent& command);
   // What to answer a command that cannot run: why opening failed, or that the agent is closing; ok otherwise.
   Status refusal() const;

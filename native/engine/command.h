@@ -20,14 +20,15 @@ struct CloseReport {
 // Replies run on the progress thread, each exactly once.
 using RegionReply = std::function<void(const Status&, const Region&)>;
 using MetadataReply = std::function<void(const Status&, std::vector<std::byte>)>;
-using PeerReply = std::function<void(const Status&, const std::vector<Region>&)>;
-using DoneReply = std::function<void()>;
+using PeerReply = std::function<void(const Status&, const std::vector<Region>&, const PeerPaths&)>;
 using StatusReply = std::function<void(const Status&)>;
+using DoneReply = std::function<void()>;
 using CloseReply = std::function<void(const CloseReport&)>;
 
 struct AllocateRegion {
   std::size_t size = 0;
   RegionReply reply;
+  int device = -1;  // a GPU's number, or host memory
 };
 // Memory that the caller owns. The reply names the region as it was given.
 struct RegisterRegion {
@@ -62,12 +63,25 @@ struct EndInbound {
   DoneReply reply;
 };
 struct EventsChanged {};
+// A kEnded notice with this id follows a reply that is ok, unless the watch is dropped before.
+struct WatchProcess {
+  WatchId watch = 0;
+  std::vector<std::byte> metadata;
+  StatusReply reply;
+};
+struct FlushInbound {
+  StatusReply reply;
+};
+struct UnwatchProcess {
+  WatchId watch = 0;
+};
 struct CloseAgent {
   TimePoint deadline;
   CloseReply reply;
 };
 
-using Command = std::variant<AllocateRegion, RegisterRegion, GetMetadata, AddPeer, RemovePeer, Submission,
-                             CancelSubmission, ExpectInbound, EndInbound, EventsChanged, CloseAgent>;
+using Command =
+    std::variant<AllocateRegion, RegisterRegion, GetMetadata, AddPeer, RemovePeer, Submission, CancelSubmission,
+                 ExpectInbound, EndInbound, EventsChanged, WatchProcess, UnwatchProcess, FlushInbound, CloseAgent>;
 
 }  // namespace kvt

@@ -37,6 +37,14 @@ class DeviceEvent final : public ReadyEvent {
     return EventState::kFailed;
   }
 
+  // The work before it failed in a way that the device does not know of. Changes nothing once it has settled.
+  void fail(std::string message) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (state_.load(std::memory_order_relaxed) != EventState::kPending) return;
+    failure_ = std::move(message);
+    state_.store(EventState::kFailed, std::memory_order_release);
+  }
+
   const std::string& failure() const override { return failure_; }
   const CudaEvent* device_event() const override { return &event_; }
 

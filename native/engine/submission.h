@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -25,10 +26,12 @@ struct Submission {
   Ticket ticket = 0;                        // of the receive it belongs to; 0: none
 };
 
-enum class NoticeKind : std::uint8_t { kCompletion = 0, kDrained = 1 };
+// kEnded: a watched process has ended; `submission` is the watch. kAdvice: `error` holds what goes another way and why.
+enum class NoticeKind : std::uint8_t { kCompletion = 0, kDrained = 1, kEnded = 2, kAdvice = 3 };
 enum class Outcome : std::uint8_t { kTransferred = 0, kFailed = 1, kCancelled = 2 };
 
 // What the engine reports of a submission: exactly one completion and, after one that was not drained, one kDrained.
+// The other kinds are about no submission.
 struct Notice {
   NoticeKind kind = NoticeKind::kCompletion;
   SubmissionId submission = 0;
@@ -37,6 +40,7 @@ struct Notice {
   std::uint64_t bytes = 0;  // known to have arrived
   bool drained = true;      // nothing of it can touch memory any more
   std::optional<TimePoint> posted_at;
+  std::chrono::nanoseconds posting{0};  // how long the progress thread prepared and posted it, all batches together
   TimePoint finished_at{};
   Status error;
 };

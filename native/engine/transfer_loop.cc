@@ -15,7 +15,7 @@ void TransferLoop::submit(Submission submission) {
                     .error = {},
                     .posted_at = {},
                     .ticket = submission.ticket,
-                    .goes_whole = {}};
+                    .route = {}};
   const auto [entry, is_new] = transfers_.emplace(id, std::move(transfer));
   if (!is_new) return;  // the addon refuses ids that are in use
   scheduler_.push(flow, id);
@@ -86,7 +86,7 @@ void TransferLoop::poll_batches() {
     batches_.erase(id);
     Peer& peer = peers_.at(batch.peer);
     --peer.in_flight;
-    if (batch.is_whole) --peer.whole_in_flight;
+    --peer.by_lane[batch.lane];
     for (const FlowId flow : peer.parked) scheduler_.wake(flow);
     peer.parked.clear();
     --transfers_.at(batch.submission).in_flight;
@@ -123,12 +123,14 @@ bool TransferLoop::post_next() {
 }
 
 bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
+  if (!transfer->route)
+    transfer->route = transport_->route(transfer->peer, transfer->ticket, transfer->cursor.groups());
   if (transfer->after != nullptr) {
     const bool is_devices = transfer->after->device_event() != nullptr;
     switch (transfer->after->state()) {
       case EventState::kPending:
         // The device waits for it: the copy is queued before the forward has ended.
-        if (is_devices && goes_whole(transfer)) break;
+        if (is_devices && transfer->route->is_whole) break;
         if (is_devices) ++polled_events_;
         waiting_.push_back({transfer->flow, transfer->after});
         scheduler_.park();
@@ -147,7 +149,7 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
     stop(id, transfer, Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
     return false;
   }
-  if (!has_room(peer->second, goes_whole(transfer))) {
+  if (peer->second.by_lane[transfer->route->lane] >= transfer->route->limits.max_in_flight) {
     peer->second.parked.push_back(transfer->flow);
     scheduler_.park();
     return false;
@@ -155,21 +157,10 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
   return true;
 }
 
-bool TransferLoop::goes_whole(Transfer* transfer) const {
-  if (!transfer->goes_whole) {
-    transfer->goes_whole = transport_->takes_slice(transfer->peer, transfer->ticket, transfer->cursor.groups());
-  }
-  return *transfer->goes_whole;
-}
-
-bool TransferLoop::has_room(const Peer& peer, bool is_whole) const {
-  if (is_whole) return peer.whole_in_flight < limits_.max_slices_in_flight;
-  return peer.in_flight - peer.whole_in_flight < limits_.max_in_flight;
-}
-
 BatchResult TransferLoop::post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes) {
   runs_.clear();
-  *bytes = transfer->cursor.take(limits_.max_runs, limits_.max_bytes, &runs_);
+  const BatchLimits& limits = transfer->route->limits;
+  *bytes = transfer->cursor.take(limits.max_runs, limits.max_bytes, &runs_);
   if (*bytes == 0) return {BatchState::kDone, false, {}};
   return transport_->post(batch, transfer->peer, runs_);
 }
@@ -179,7 +170,7 @@ BatchResult TransferLoop::post_whole(BatchId batch, Transfer* transfer, std::siz
   if (*bytes == 0) return {BatchState::kDone, false, {}};
   const CudaEvent* after = transfer->after == nullptr ? nullptr : transfer->after->device_event();
   BatchResult result =
-      transport_->post_ticketed_slice(batch, transfer->peer, transfer->ticket, transfer->cursor.groups(), after);
+      transport_->post_slice(batch, transfer->peer, transfer->ticket, transfer->cursor.groups(), after);
   transfer->cursor.finish();
   return result;
 }
@@ -188,8 +179,9 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
   const BatchId batch_id = last_batch_ + 1;
   const TimePoint posted_at = std::chrono::steady_clock::now();
   std::size_t bytes = 0;
-  const bool is_whole = goes_whole(transfer);
-  BatchResult result = is_whole ? post_whole(batch_id, transfer, &bytes) : post_runs(batch_id, transfer, &bytes);
+  BatchResult result =
+      transfer->route->is_whole ? post_whole(batch_id, transfer, &bytes) : post_runs(batch_id, transfer, &bytes);
+  transfer->posting += std::chrono::steady_clock::now() - posted_at;
   if (transfer->cursor.is_done()) {
     transfer->phase = Phase::kEnding;
     scheduler_.finish_head();
@@ -203,12 +195,12 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
   }
   last_batch_ = batch_id;
   if (!transfer->posted_at) transfer->posted_at = posted_at;
-  const Batch batch{id, transfer->peer, bytes, is_whole};
+  const Batch batch{id, transfer->peer, bytes, transfer->route->is_whole, transfer->route->lane};
   if (result.state == BatchState::kInFlight) {
     ++transfer->in_flight;
     Peer& peer = peers_.at(transfer->peer);
     ++peer.in_flight;
-    if (is_whole) ++peer.whole_in_flight;
+    ++peer.by_lane[batch.lane];
     batches_.emplace(batch_id, batch);
   } else {
     end_batch(batch_id, batch, std::move(result));
@@ -258,6 +250,7 @@ void TransferLoop::settle_if_ended(SubmissionId id, Transfer* transfer) {
                       .bytes = transfer->bytes,
                       .drained = drained,
                       .posted_at = transfer->posted_at,
+                      .posting = transfer->posting,
                       .finished_at = std::chrono::steady_clock::now(),
                       .error = std::move(transfer->error)});
   if (drained) {
@@ -295,6 +288,7 @@ void TransferLoop::abandon_all(bool drained, const Status& reason) {
                         .bytes = transfer.bytes,
                         .drained = drained,
                         .posted_at = transfer.posted_at,
+                        .posting = transfer.posting,
                         .finished_at = std::chrono::steady_clock::now(),
                         .error = std::move(transfer.error)});
   }

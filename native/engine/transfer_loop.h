@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -21,7 +23,7 @@ namespace kvt {
 // Ordering: batches of one flow are posted in order; completions may come in another order.
 class TransferLoop {
  public:
-  explicit TransferLoop(Transport* transport) : transport_(transport), limits_(transport->limits()) {}
+  explicit TransferLoop(Transport* transport) : transport_(transport) {}
 
   // The peer can be posted to from now on.
   void add_peer(PeerId peer) { peers_.try_emplace(peer); }
@@ -70,18 +72,19 @@ class TransferLoop {
     std::size_t undrained = 0;
     std::optional<TimePoint> posted_at;
     Ticket ticket = 0;
-    std::optional<bool> goes_whole;  // asked of the transport once
+    std::chrono::nanoseconds posting{0};
+    std::optional<SliceRoute> route;  // decided when its turn comes
   };
   struct Batch {
     SubmissionId submission = 0;
     PeerId peer = 0;
     std::size_t bytes = 0;
     bool is_whole = false;
+    std::uint8_t lane = 0;
   };
   struct Peer {
     std::size_t in_flight = 0;
-    // Of those, slices taken whole. They have a limit of their own, since one of them may wait for its receiver.
-    std::size_t whole_in_flight = 0;
+    std::array<std::size_t, kRouteLanes> by_lane{};
     bool is_leaving = false;
     std::vector<FlowId> parked;  // flows whose head waits for room towards this peer
   };
@@ -95,8 +98,6 @@ class TransferLoop {
   bool post_next();
   // Whether the head may be posted; parks or settles it otherwise.
   bool is_postable(SubmissionId id, Transfer* transfer);
-  bool goes_whole(Transfer* transfer) const;
-  bool has_room(const Peer& peer, bool is_whole) const;
   void post(SubmissionId id, Transfer* transfer);
   // What of it is posted is not wanted any more.
   void cancel_batches(SubmissionId id);
@@ -109,7 +110,6 @@ class TransferLoop {
   void forget_peer_if_ended(PeerId peer);
 
   Transport* transport_;
-  BatchLimits limits_;
   FlowScheduler scheduler_;
   std::unordered_map<SubmissionId, Transfer> transfers_;
   std::unordered_map<BatchId, Batch> batches_;             // in flight

@@ -59,8 +59,9 @@ class AgentEngineTest : public testing::Test {
 
   Status add_peer(PeerId peer, std::vector<std::byte> metadata = {std::byte{1}}) {
     std::promise<Status> reply;
-    engine_->push(AddPeer{peer, std::move(metadata),
-                          [&reply](const Status& status, const std::vector<Region>&) { reply.set_value(status); }});
+    engine_->push(AddPeer{
+        peer, std::move(metadata),
+        [&reply](const Status& status, const std::vector<Region>&, const PeerPaths&) { reply.set_value(status); }});
     return reply.get_future().get();
   }
 
@@ -157,7 +158,8 @@ TEST_F(AgentEngineTest, CloseCancelsWhatWaitsAndAnswersConnectingPeers) {
   waiting.after = std::make_shared<HostEvent>();
   engine_->push(std::move(waiting));
   std::promise<Status> peer;
-  engine_->push(AddPeer{2, {std::byte{1}}, [&peer](const Status& status, const auto&) { peer.set_value(status); }});
+  engine_->push(
+      AddPeer{2, {std::byte{1}}, [&peer](const Status& status, const auto&, const auto&) { peer.set_value(status); }});
   const CloseReport report = begin_close(10s).get();
   EXPECT_TRUE(report.drained);
   EXPECT_EQ(report.outstanding, 0U);

@@ -20,6 +20,7 @@
 #include "transport/bounce_transport.h"
 #include "transport/host_transport.h"
 #include "transport/nixl_transport.h"
+#include "transport/router_transport.h"
 
 namespace kvt {
 namespace {
@@ -41,10 +42,12 @@ BounceOptions small_arena() {
 TransportFactory host_factory(std::optional<BounceOptions> bounce) {
   return [bounce](Status* error) -> std::unique_ptr<Transport> {
     std::unique_ptr<Transport> base = make_host_transport({}, error);
-    if (!bounce || base == nullptr) return base;
-    BounceOptions options = *bounce;
-    options.link_end_proves_end = true;
-    return make_bounce_transport(std::move(base), options, error);
+    if (bounce && base != nullptr) {
+      BounceOptions options = *bounce;
+      options.link_end_proves_end = true;
+      base = make_bounce_transport(std::move(base), options, error);
+    }
+    return base == nullptr ? nullptr : make_router_transport(std::move(base), RouterOptions());
   };
 }
 
@@ -53,10 +56,12 @@ TransportFactory nixl_factory(std::optional<BounceOptions> bounce, const std::st
     const NixlOptions options{
         .agent_name = name, .library_path = "", .package_tree = KVT_PACKAGE_TREE, .peer_grace = 100ms};
     std::unique_ptr<Transport> base = make_nixl_transport(options, error);
-    if (!bounce || base == nullptr) return base;
-    BounceOptions with_messages = *bounce;
-    with_messages.link = BounceLinkKind::kMessages;
-    return make_bounce_transport(std::move(base), with_messages, error);
+    if (bounce && base != nullptr) {
+      BounceOptions with_messages = *bounce;
+      with_messages.link = BounceLinkKind::kMessages;
+      base = make_bounce_transport(std::move(base), with_messages, error);
+    }
+    return base == nullptr ? nullptr : make_router_transport(std::move(base), RouterOptions());
   };
 }
 
@@ -95,8 +100,9 @@ class Agent {
   }
   void add(PeerId peer, const std::vector<std::byte>& bytes) {
     std::promise<Status> added;
-    engine_->push(
-        AddPeer{peer, bytes, [&](const Status& status, const std::vector<Region>&) { added.set_value(status); }});
+    engine_->push(AddPeer{peer, bytes, [&](const Status& status, const std::vector<Region>&, const PeerPaths&) {
+                            added.set_value(status);
+                          }});
     const Status status = added.get_future().get();
     EXPECT_TRUE(status.is_ok()) << status.message();
   }

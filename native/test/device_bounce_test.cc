@@ -163,8 +163,8 @@ TEST_F(DeviceBounce, TwoAgentsBounceThroughArenasOnTheGpu) {
   for (std::size_t i = 1; i < pairs.size(); i += 2) inbound.slots.push_back(pairs[i]);
   KVT_ASSERT_OK(side[1]->expect_inbound(1, 77, {inbound}));
   const std::vector<PlanGroup> groups{{table, pairs, 9}};
-  ASSERT_TRUE(side[0]->takes_slice(1, 77, groups));
-  BatchResult result = side[0]->post_ticketed_slice(1, 1, 77, groups, nullptr);
+  EXPECT_EQ(side[0]->route(1, 77, groups).lane, static_cast<std::uint8_t>(DataPath::kBounce));
+  BatchResult result = side[0]->post_slice(1, 1, 77, groups, nullptr);
   drive([&] {
     if (result.state == BatchState::kInFlight) result = side[0]->poll(1);
     return result.state != BatchState::kInFlight;

@@ -90,10 +90,11 @@ class TestAgent {
 
   Status add_peer(PeerId peer, std::vector<std::byte> metadata) {
     Status result;
-    engine_->push(AddPeer{peer, std::move(metadata), [&](const Status& status, const std::vector<Region>&) {
-                            result = status;
-                            tell();
-                          }});
+    engine_->push(
+        AddPeer{peer, std::move(metadata), [&](const Status& status, const std::vector<Region>&, const PeerPaths&) {
+                  result = status;
+                  tell();
+                }});
     hear();
     return result;
   }

@@ -16,6 +16,8 @@ namespace {
 
 // How often peers are looked at for whether the transport below lost them.
 constexpr std::chrono::milliseconds kPeerInterval{50};
+// Slices under way to one peer. Far more than others may have, since one of them may wait for its receiver.
+constexpr std::size_t kMaxSlices = 64;
 
 std::size_t pool_bytes(const SlotPool& pool) {
   return pool.slot_stride * static_cast<std::size_t>(pool.slot_count - 1) + pool.slot_bytes;
@@ -52,7 +54,8 @@ Status BouncePath::open_arena() {
   if (options_.arena_device >= 0) {
     auto mover = std::make_unique<BounceDeviceMover>(options_.arena_device, options_.gather_blocks);
     status = mover->open();
-    if (status.is_ok()) status = DevicePool::allocate(mover->context(), bytes, &device_arena_);
+    // Plain, so that UCX can share it too.
+    if (status.is_ok()) status = DevicePool::allocate(mover->context(), bytes, &device_arena_, PoolMaking::kPlain);
     if (!status.is_ok()) return status;
     arena_ = {device_arena_->base(), bytes, MemoryKind::kDevice, options_.arena_device};
     status = base_->register_region(arena_);
@@ -71,13 +74,23 @@ Status BouncePath::open_arena() {
 
 Status BouncePath::allocate_region(std::size_t size, Region* out) {
   Status status = base_->allocate_region(size, out);
-  if (status.is_ok()) (void)regions_.add({out->base, out->size});
+  if (status.is_ok()) note_region(*out);
   return status;
+}
+
+Status BouncePath::allocate_device_region(int device, std::size_t size, Region* out) {
+  Status status = base_->allocate_device_region(device, size, out);
+  if (status.is_ok()) note_region(*out);
+  return status;
+}
+
+void BouncePath::note_region(const Region& region) {
+  if (region.kind == arena_.kind) (void)regions_.add({region.base, region.size});
 }
 
 Status BouncePath::register_region(const Region& region) {
   Status status = base_->register_region(region);
-  if (status.is_ok()) (void)regions_.add({region.base, region.size});
+  if (status.is_ok()) note_region(region);
   return status;
 }
 
@@ -102,11 +115,51 @@ Status BouncePath::begin_add_peer(PeerId peer, std::span<const std::byte> metada
   Status status = unwrap_bounce_metadata(metadata, &base, &head);
   if (status.is_ok()) status = base_->begin_add_peer(peer, base);
   if (!status.is_ok()) return status;
-  const bool agrees = head && head->version == kBounceVersion && head->link == options_.link &&
-                      head->max_chunk == options_.max_chunk_bytes;
-  // Frames may come from the moment the peer was told of us, so the link is up before the transport below is.
-  if (agrees && link_->add_peer(peer, head->link_address).is_ok()) offered_.emplace(peer, std::move(*head));
+  std::string why = why_not(head ? &*head : nullptr);
+  if (why.empty()) {
+    // Frames may come from the moment the peer was told of us, so the link is up before the transport below is.
+    const Status linked = link_->add_peer(peer, head->link_address);
+    if (linked.is_ok()) {
+      offered_.emplace(peer, std::move(*head));
+      return status;
+    }
+    why = linked.message();
+  }
+  refuse_bounce(peer, std::move(why));
   return status;
+}
+
+// Both sides come to the same answer.
+std::string BouncePath::why_not(const BounceMetadata* head) const {
+  if (head == nullptr) return "the peer has no bounce arena; set kvCacheBounceSizeMb on both sides";
+  if (head->version != kBounceVersion) {
+    return "the peer speaks version " + std::to_string(head->version) + " of the bounce protocol, this side " +
+           std::to_string(kBounceVersion);
+  }
+  if (head->link != options_.link) return "the peer sends its bounce frames another way";
+  if (head->kind != arena_.kind) return "the peer's bounce arena is of another kind of memory";
+  if (head->max_chunk == options_.max_chunk_bytes) return {};
+  return "the peer's bounce.maxChunkSize is " + std::to_string(head->max_chunk) + ", this side's " +
+         std::to_string(options_.max_chunk_bytes) + "; set the same on both sides";
+}
+
+void BouncePath::refuse_bounce(PeerId peer, std::string why) {
+  advice_.push_back("slices to a peer are not bounced: " + why);
+  states_[peer] = {false, std::move(why)};
+}
+
+PeerPaths BouncePath::peer_paths(PeerId peer) const {
+  PeerPaths paths = base_->peer_paths(peer);
+  const auto state = states_.find(peer);
+  if (state != states_.end()) paths.bounce = state->second;
+  paths.bounces_device = arena_.kind == MemoryKind::kDevice;
+  return paths;
+}
+
+void BouncePath::take_advice(std::vector<std::string>* out) {
+  base_->take_advice(out);
+  for (std::string& text : advice_) out->push_back(std::move(text));
+  advice_.clear();
 }
 
 PeerState BouncePath::poll_peer(PeerId peer, Status* error) {
@@ -123,8 +176,10 @@ void BouncePath::connect_bounce(PeerId peer) {
   // It could name any address as its arena; only memory that it published can be written to at all.
   if (!base_->peer_owns(peer, head.arena_base, head.arena_bytes)) {
     link_->remove_peer(peer);
+    refuse_bounce(peer, "the peer's bounce arena is not inside memory that it published");
     return;
   }
+  states_[peer] = {true, "small pieces travel packed, through an arena on both sides"};
   writer_.add_peer(peer, options_.max_chunk_bytes, head.arena_bytes);
   reader_.add_peer(peer);
   bounced_.emplace(peer, head);
@@ -144,6 +199,7 @@ void BouncePath::remove_peer(PeerId peer) {
   // Its agent may run on, and nobody asked it what it still writes.
   lose_bounce(peer, false);
   agreed_.erase(peer);
+  states_.erase(peer);
   act(std::chrono::steady_clock::now());
   if (writes_.is_in_flight_to(peer)) {
     leaving_.insert(peer);
@@ -164,9 +220,20 @@ bool BouncePath::is_worth_it(std::span<const PlanGroup> groups) const {
   return has_descriptors(groups, enough);
 }
 
-bool BouncePath::takes_slice(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
-  const bool is_ours = ticket != 0 && agreed_.contains(peer) && (options_.is_forced || is_worth_it(groups));
-  return is_ours || base_->takes_slices();
+bool BouncePath::takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+  if (ticket == 0 || !agreed_.contains(peer)) return false;
+  for (const PlanGroup& group : groups) {
+    if (group.table->fragments().empty()) continue;
+    // By the first piece: what JS submits is of one kind.
+    return regions_.contains(group.table->fragments().front().source.base, 1) &&
+           (options_.is_forced || is_worth_it(groups));
+  }
+  return false;
+}
+
+SliceRoute BouncePath::route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+  if (!takes(peer, ticket, groups)) return base_->route(peer, ticket, groups);
+  return {true, {.max_in_flight = kMaxSlices}, static_cast<std::uint8_t>(DataPath::kBounce)};
 }
 
 bool BouncePath::owns_pools(std::span<const FragmentTable* const> tables, PackedSide side) const {
@@ -178,12 +245,9 @@ bool BouncePath::owns_pools(std::span<const FragmentTable* const> tables, Packed
   });
 }
 
-BatchResult BouncePath::post_ticketed_slice(BatchId batch, PeerId peer, Ticket ticket,
-                                            std::span<const PlanGroup> groups, const CudaEvent* after) {
-  // takes_slice also says yes where only the transport below takes slices.
-  const bool is_ours =
-      ticket != 0 && agreed_.contains(peer) && (!base_->takes_slices() || options_.is_forced || is_worth_it(groups));
-  if (!is_ours) return base_->post_slice(batch, peer, groups, after);
+BatchResult BouncePath::post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
+                                   const CudaEvent* after) {
+  if (!takes(peer, ticket, groups)) return base_->post_slice(batch, peer, ticket, groups, after);
   if (!bounced_.contains(peer)) {
     return failed(Status(StatusCode::kPeerLost, "the connection for bounced slices to this peer is gone"));
   }

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -38,6 +39,7 @@ class BouncePath final : public Transport {
 
   Status open() override;
   Status allocate_region(std::size_t size, Region* out) override;
+  Status allocate_device_region(int device, std::size_t size, Region* out) override;
   Status register_region(const Region& region) override;
   Status metadata(std::vector<std::byte>* out) override;
   Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) override;
@@ -47,18 +49,15 @@ class BouncePath final : public Transport {
     return base_->peer_owns(peer, address, size);
   }
   std::vector<Region> peer_regions(PeerId peer) const override { return base_->peer_regions(peer); }
+  PeerPaths peer_paths(PeerId peer) const override;
   BatchLimits limits() const override { return base_->limits(); }
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override {
     return base_->post(batch, peer, runs);
   }
   bool takes_slices() const override { return base_->takes_slices(); }
-  BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
-                         const CudaEvent* after) override {
-    return base_->post_slice(batch, peer, groups, after);
-  }
-  bool takes_slice(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
-  BatchResult post_ticketed_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
-                                  const CudaEvent* after) override;
+  SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
+  BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
+                         const CudaEvent* after) override;
   void cancel(BatchId batch) override;
   Status expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) override;
   bool end_inbound(PeerId peer, Ticket ticket) override;
@@ -67,7 +66,9 @@ class BouncePath final : public Transport {
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
   int wait_fd() const override { return epoll_.get(); }
-  bool reads_bounce_head() const override { return true; }
+  bool has_bounce_head() const override { return true; }
+  Status flush_inbound() override { return base_->flush_inbound(); }
+  void take_advice(std::vector<std::string>* out) override;
   bool close() override;
 
  private:
@@ -81,7 +82,13 @@ class BouncePath final : public Transport {
 
   Status open_arena();
   bool is_bounced(BatchId batch) const { return slices_.contains(batch) || ended_.contains(batch); }
+  // The same answer for a slice from its route to its post: a peer agrees for as long as it is there.
+  bool takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const;
   bool is_worth_it(std::span<const PlanGroup> groups) const;
+  // Pages of another kind of memory than the arena's are moved by the transport below alone.
+  void note_region(const Region& region);
+  std::string why_not(const BounceMetadata* head) const;
+  void refuse_bounce(PeerId peer, std::string why);
   bool owns_pools(std::span<const FragmentTable* const> tables, PackedSide side) const;
   void connect_bounce(PeerId peer);
   void lose_bounce(PeerId peer, bool is_proven);
@@ -121,6 +128,8 @@ class BouncePath final : public Transport {
   // Peers whose arena may be written to, and those that might once the transport below is ready.
   std::unordered_map<PeerId, BounceMetadata> offered_;
   std::unordered_map<PeerId, BounceMetadata> bounced_;
+  std::unordered_map<PeerId, PathState> states_;
+  std::vector<std::string> advice_;
   // Peers that were bounced to at some time. When the link to one breaks, its slices fail instead of going another way:
   // its receiver counts on it that nobody but itself writes into the pages of a ticket.
   std::unordered_set<PeerId> agreed_;

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -25,6 +27,8 @@ class HandoverClient {
   PeerState state() const { return state_; }
   // Why it failed; ok while it has not.
   const Status& error() const { return error_; }
+  // As the kernel says; 0 before there is a connection.
+  pid_t pid() const { return pid_; }
   // When to call advance although no event came.
   std::optional<TimePoint> next_wakeup(TimePoint now) const;
 

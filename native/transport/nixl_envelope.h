@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "core/status.h"
-#include "transport/nixl_region_table.h"
+#include "transport/region_table.h"
 
 namespace kvt::nixl {
 

@@ -13,7 +13,7 @@
 #include "transport/nixl_envelope.h"
 #include "transport/nixl_memory.h"
 #include "transport/nixl_quarantine.h"
-#include "transport/nixl_region_table.h"
+#include "transport/region_table.h"
 
 namespace kvt {
 namespace {
@@ -24,6 +24,10 @@ using nixl::XferReq;
 // Copies between host pools happen inside post, at 2 to 8 GB/s, so that the limits are a bound on the time one post
 // takes: about half a millisecond on shared memory.
 constexpr BatchLimits kHostLimits{.max_runs = 128, .max_bytes = std::size_t{4} << 20, .max_in_flight = 4};
+
+// Over a GPU's own link the poster is held up 3.5 us for each descriptor and not for its bytes (two H200, cuda_ipc), so
+// that few descriptors and many bytes bound the same time.
+constexpr BatchLimits kDeviceLimits{.max_runs = 64, .max_bytes = std::size_t{128} << 20, .max_in_flight = 4};
 
 // Names are kept to refuse a lost incarnation; the bound only keeps a year of restarts from growing the list.
 constexpr std::size_t kMaxLostNames = 4096;
@@ -48,7 +52,7 @@ enum class PeerPhase : std::uint8_t {
 
 struct Peer {
   std::string name;
-  nixl::RegionTable regions;
+  RegionTable regions;
   PeerPhase phase = PeerPhase::kReady;
   std::size_t in_flight = 0;
   // Why it was lost.
@@ -82,6 +86,7 @@ class NixlTransport final : public Transport {
 
   Status open() override;
   Status allocate_region(std::size_t size, Region* out) override;
+  Status register_region(const Region& region) override;
   Status metadata(std::vector<std::byte>* out) override;
   Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) override;
   PeerState poll_peer(PeerId peer, Status* error) override;
@@ -89,6 +94,7 @@ class NixlTransport final : public Transport {
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
   BatchLimits limits() const override { return kHostLimits; }
+  SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
   BatchResult poll(BatchId batch) override;
   void take_drained(std::vector<BatchId>* out) override;
@@ -120,7 +126,8 @@ class NixlTransport final : public Transport {
   NixlAgent agent_;
   AgentPhase phase_ = AgentPhase::kNew;
   std::vector<Mapping> mappings_;
-  nixl::RegionTable regions_;
+  std::vector<Region> borrowed_;  // registered, owned by others
+  RegionTable regions_;
   std::unordered_map<PeerId, Peer> peers_;
   std::unordered_map<BatchId, Batch> batches_;
   nixl::Quarantine quarantine_;
@@ -161,6 +168,28 @@ Status NixlTransport::allocate_region(std::size_t size, Region* out) try {
   return Status::ok();
 } catch (const std::exception& error) {
   return from_exception(error);
+}
+
+Status NixlTransport::register_region(const Region& region) try {
+  if (Status status = require_open(); !status.is_ok()) return status;
+  if (regions_.find(region.base, 1) != nullptr) {
+    return {StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already"};
+  }
+  if (Status status = agent_.register_region(region); !status.is_ok()) return status;
+  borrowed_.push_back(region);
+  if (!regions_.add(region)) return {StatusCode::kInvalidArgument, "the memory overlaps a region of the agent"};
+  return Status::ok();
+} catch (const std::exception& error) {
+  return from_exception(error);
+}
+
+SliceRoute NixlTransport::route(PeerId, Ticket, std::span<const PlanGroup> groups) const {
+  SliceRoute route{false, kHostLimits, static_cast<std::uint8_t>(DataPath::kHost)};
+  if (groups.empty() || groups.front().table->fragments().empty()) return route;
+  const Fragment& first = groups.front().table->fragments().front();
+  const Region* source = regions_.find(first.source.base, 1);
+  if (source == nullptr || source->kind == MemoryKind::kHost) return route;
+  return {false, kDeviceLimits, static_cast<std::uint8_t>(DataPath::kRdma)};
 }
 
 Status NixlTransport::metadata(std::vector<std::byte>* out) try {
@@ -433,6 +462,7 @@ bool NixlTransport::close() {
 
 void NixlTransport::release_memory() {
   for (const Mapping& mapping : mappings_) (void)agent_.deregister_region(mapping.region);
+  for (const Region& region : borrowed_) (void)agent_.deregister_region(region);
   agent_.destroy();
   for (const Mapping& mapping : mappings_) nixl::unmap(mapping.region.base, mapping.mapped_size);
   mappings_.clear();

@@ -1,5 +1,7 @@
 #include "transport/p2p_peer.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -38,7 +40,10 @@ void P2pPeer::advance(const std::shared_ptr<const CudaContext>& context, TimePoi
     UniqueFd descriptor;
     if (region.handle.sharing == PoolSharing::kDescriptor) descriptor = std::move(descriptors[next++]);
     std::unique_ptr<PeerMapping> mapping;
-    const Status status = PeerMapping::open(context, region.handle, std::move(descriptor), &mapping);
+    // An IPC handle cannot be opened where it was made; two agents of one process reach each other without.
+    const bool is_own = client_.pid() == ::getpid() && region.handle.sharing != PoolSharing::kDescriptor;
+    const Status status = is_own ? PeerMapping::open_own(context, region.base, region.handle, &mapping)
+                                 : PeerMapping::open(context, region.handle, std::move(descriptor), &mapping);
     if (!status.is_ok()) {
       client_.fail(status.code(), "its pool cannot be mapped: " + status.message());
       return;

@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
+#include <deque>
+#include <iterator>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -51,9 +53,16 @@ class P2pTransport final : public Transport {
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
   BatchLimits limits() const override { return kLimits; }
+  SliceRoute route(PeerId, Ticket, std::span<const PlanGroup>) const override {
+    return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p)};
+  }
+  void take_advice(std::vector<std::string>* out) override {
+    out->insert(out->end(), std::make_move_iterator(advice_.begin()), std::make_move_iterator(advice_.end()));
+    advice_.clear();
+  }
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
   bool takes_slices() const override { return true; }
-  BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+  BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                          const CudaEvent* after) override;
   BatchResult poll(BatchId batch) override;
   void take_drained(std::vector<BatchId>*) override {}
@@ -63,15 +72,23 @@ class P2pTransport final : public Transport {
   bool close() override;
 
  private:
+  // A stream whose batches end in the order they were posted, so that only the oldest is worth asking the driver about:
+  // 64 queries of a microsecond each would hold up the next launch.
+  struct Lane {
+    CudaStream stream;
+    std::deque<BatchId> order;
+  };
   struct Batch {
     PeerId peer = 0;
     CudaEvent done;
     DeviceBuffer slots;
+    Lane* lane = nullptr;
   };
   // What post_slice puts together before anything is queued.
   struct Launch {
     std::vector<CopyPart> parts;
     bool is_bulk = true;
+    std::size_t slot_bytes = 0;
   };
 
   static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
@@ -81,7 +98,7 @@ class P2pTransport final : public Transport {
   Status copy_runs(const P2pPeer& to, std::span<const Run> runs, const CudaStream& stream) const;
   Status prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out);
   Status launch(const Launch& launch, const CudaStream& stream) const;
-  BatchResult finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, const CudaStream& stream, Status queued);
+  BatchResult finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, Lane* lane, Status queued);
 
   P2pOptions options_;
   std::shared_ptr<const CudaContext> context_;
@@ -93,15 +110,19 @@ class P2pTransport final : public Transport {
   std::optional<HostListener> listener_;
   std::unique_ptr<PageKernels> kernels_;
   std::optional<DeviceBufferPool> buffers_;
-  CudaStream ready_stream_;
-  CudaStream waiting_stream_;
+  Lane ready_;
+  Lane waiting_;
   CudaStream idle_stream_;  // for uploads that are waited for
+  // Slots travel beside the slice before theirs; on the copies' own stream they would hold it up between two kernels.
+  CudaStream upload_stream_;
+  CudaEvent uploaded_;
   std::vector<CudaEvent> spare_events_;
   std::unordered_map<PeerId, P2pPeer> peers_;
   std::unordered_map<BatchId, Batch> batches_;
   // Batches that a lost device left behind. Nothing says that they ended, so what they use is never freed.
   std::vector<Batch> lost_;
   std::vector<std::unique_ptr<P2pPeer>> given_up_;
+  std::vector<std::string> advice_;
 };
 
 Status P2pTransport::open() {
@@ -109,10 +130,12 @@ Status P2pTransport::open() {
   if (!status.is_ok()) return status;
   status = PageKernels::load(context_, &kernels_);
   if (!status.is_ok()) return status;
-  for (CudaStream* stream : {&ready_stream_, &waiting_stream_, &idle_stream_}) {
+  for (CudaStream* stream : {&ready_.stream, &waiting_.stream, &idle_stream_, &upload_stream_}) {
     status = CudaStream::create(context_, StreamPriority::kLow, stream);
     if (!status.is_ok()) return status;
   }
+  status = CudaEvent::create(context_, EventTiming::kOff, &uploaded_);
+  if (!status.is_ok()) return status;
   buffers_.emplace(context_);
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) {
@@ -129,6 +152,10 @@ Status P2pTransport::add_pool(std::unique_ptr<DevicePool> pool) {
   if (!regions_.add({pool->base(), pool->size()})) {
     return Status(StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already");
   }
+  if (!pool->notice().empty()) {
+    advice_.push_back("a pool of " + std::to_string(pool->size()) + " bytes on GPU " + std::to_string(options_.device) +
+                      ": " + pool->notice());
+  }
   if (pool->handle().sharing == PoolSharing::kDescriptor) descriptors_.push_back(pool->handle().descriptor);
   pools_.push_back(std::move(pool));
   return Status::ok();
@@ -136,7 +163,7 @@ Status P2pTransport::add_pool(std::unique_ptr<DevicePool> pool) {
 
 Status P2pTransport::allocate_region(std::size_t size, Region* out) {
   std::unique_ptr<DevicePool> pool;
-  Status status = DevicePool::allocate(context_, size, &pool);
+  Status status = DevicePool::allocate(context_, size, &pool, options_.making);
   if (!status.is_ok()) return status;
   const Region region{pool->base(), size, MemoryKind::kDevice, options_.device};
   status = add_pool(std::move(pool));
@@ -152,8 +179,7 @@ Status P2pTransport::register_region(const Region& region) {
   std::unique_ptr<DevicePool> pool;
   Status status = DevicePool::adopt(context_, region.base, region.size, &pool);
   if (!status.is_ok()) return status;
-  // Writing from it works all the same, but a receiver's pool that nobody can map would fail each of its peers later.
-  if (pool->handle().sharing == PoolSharing::kNone) return Status(StatusCode::kCapability, pool->notice());
+  // Memory that cannot be shared can still be written from; peers that would write into it are told why they cannot.
   return add_pool(std::move(pool));
 }
 
@@ -240,8 +266,9 @@ bool P2pTransport::goes_by_engine(std::span<const PlanGroup> groups, std::vector
   for (const PlanGroup& group : groups) {
     bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
   }
-  // Without this the runs of every scattered slice would be counted only to find that there are too many.
-  if (bytes < kEngineRunBytes) return false;
+  // Without this the runs of every scattered slice would be counted only to find that there are too many. The shape
+  // counts at least as many as there are; those that join over fragments are few.
+  if (bytes < kEngineRunBytes || shape_of(groups).runs > 4 * kMaxEngineRuns) return false;
   PlanCursor cursor(std::vector<PlanGroup>(groups.begin(), groups.end()));
   (void)cursor.take(kMaxEngineRuns, static_cast<std::size_t>(bytes), runs);
   return cursor.is_done() && bytes / runs->size() >= kEngineRunBytes;
@@ -286,6 +313,7 @@ Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, Dev
     out->is_bulk = out->is_bulk && table->copy.is_bulk_aligned && table->copy.mean_piece_bytes >= kSmallestBulkPiece;
     at += bytes;
   }
+  out->slot_bytes = at;
   return Status::ok();
 }
 
@@ -303,17 +331,17 @@ Status P2pTransport::launch(const Launch& launch, const CudaStream& stream) cons
   return Status::ok();
 }
 
-BatchResult P2pTransport::finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, const CudaStream& stream,
-                                      Status queued) {
+BatchResult P2pTransport::finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, Lane* lane, Status queued) {
   CudaEvent done;
   if (queued.is_ok()) queued = take_event(&done);
-  if (queued.is_ok()) queued = done.record(stream);
+  if (queued.is_ok()) queued = done.record(lane->stream);
   if (queued.is_ok()) {
-    batches_.emplace(batch, Batch{peer, std::move(done), std::move(slots)});
+    batches_.emplace(batch, Batch{peer, std::move(done), std::move(slots), lane});
+    lane->order.push_back(batch);
     return {BatchState::kInFlight, false, {}};
   }
   // Part of it may be queued already, and reads the slots. A device that refuses a launch is lost.
-  lost_.push_back(Batch{peer, {}, std::move(slots)});
+  lost_.push_back(Batch{peer, {}, std::move(slots), lane});
   return {BatchState::kFailed, true, std::move(queued)};
 }
 
@@ -324,12 +352,12 @@ BatchResult P2pTransport::post(BatchId batch, PeerId peer, std::span<const Run> 
   }
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return failed(current.status());
-  Status status = copy_runs(entry->second, runs, ready_stream_);
+  Status status = copy_runs(entry->second, runs, ready_.stream);
   if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-  return finish_post(batch, peer, {}, ready_stream_, std::move(status));
+  return finish_post(batch, peer, {}, &ready_, std::move(status));
 }
 
-BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::span<const PlanGroup> groups,
                                      const CudaEvent* after) {
   const auto entry = peers_.find(peer);
   if (entry == peers_.end() || entry->second.state() == PeerState::kConnecting) {
@@ -341,13 +369,14 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return failed(current.status());
 
-  const CudaStream& stream = after == nullptr ? ready_stream_ : waiting_stream_;
+  Lane* const lane = after == nullptr ? &ready_ : &waiting_;
+  const CudaStream& stream = lane->stream;
   std::vector<Run> runs;
   if (goes_by_engine(groups, &runs)) {
     Status status = after == nullptr ? Status::ok() : after->wait_on(stream);
     if (status.is_ok()) status = copy_runs(to, runs, stream);
     if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-    return finish_post(batch, peer, {}, stream, std::move(status));
+    return finish_post(batch, peer, {}, lane, std::move(status));
   }
   DeviceBuffer slots;
   Launch prepared;
@@ -357,27 +386,33 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const
     return failed(std::move(status));
   }
   // The slots travel before the event is waited for, so that they cost nothing once it is reached.
-  status = slots.upload(slots.size(), stream);
+  status = slots.upload(prepared.slot_bytes, upload_stream_);
+  if (status.is_ok()) status = uploaded_.record(upload_stream_);
+  if (status.is_ok()) status = uploaded_.wait_on(stream);
   if (status.is_ok() && after != nullptr) status = after->wait_on(stream);
   if (status.is_ok()) status = launch(prepared, stream);
-  return finish_post(batch, peer, std::move(slots), stream, std::move(status));
+  return finish_post(batch, peer, std::move(slots), lane, std::move(status));
 }
 
 BatchResult P2pTransport::poll(BatchId batch) {
   const auto entry = batches_.find(batch);
   if (entry == batches_.end()) return failed(Status(StatusCode::kInternal, "unknown batch " + std::to_string(batch)));
+  std::deque<BatchId>& order = entry->second.lane->order;
+  if (order.front() != batch) return {BatchState::kInFlight, false, {}};
   Status error;
   switch (entry->second.done.query(&error)) {
     case EventProgress::kPending:
       return {BatchState::kInFlight, false, {}};
     case EventProgress::kFailed:
       // A lost device: whether its last writes landed nobody can say.
+      order.pop_front();
       lost_.push_back(std::move(entry->second));
       batches_.erase(entry);
       return {BatchState::kFailed, true, std::move(error)};
     case EventProgress::kReached:
       break;
   }
+  order.pop_front();
   const PeerId id = entry->second.peer;
   if (entry->second.slots.size() > 0) buffers_->give_back(std::move(entry->second.slots));
   spare_events_.push_back(std::move(entry->second.done));

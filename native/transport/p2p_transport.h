@@ -3,6 +3,7 @@
 #include <memory>
 
 #include "core/status.h"
+#include "device/device_pool.h"
 #include "device/page_kernels.h"
 #include "transport/transport.h"
 
@@ -13,6 +14,8 @@ struct P2pOptions {
   int device = 0;
   // Blocks of one copy; one block keeps one multiprocessor busy. At most two copies run at a time.
   unsigned max_blocks = kDefaultCopyBlocks;
+  // How its own pools are made.
+  PoolMaking making = PoolMaking::kDescriptor;
 };
 
 // Device memory of one machine: kernels of the writer's GPU write straight into the receiver's mapped pages. What the

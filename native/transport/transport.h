@@ -9,9 +9,11 @@
 #include <vector>
 
 #include "core/bounce_plan.h"
+#include "core/path_cost.h"
 #include "core/plan_cursor.h"
 #include "core/run.h"
 #include "core/status.h"
+#include "transport/path_options.h"
 
 namespace kvt {
 
@@ -21,6 +23,8 @@ using PeerId = std::uint32_t;
 using BatchId = std::uint64_t;
 // One receive, as its receiver calls it; 0: the submission does not say.
 using Ticket = std::uint64_t;
+// Names a process that is watched; chosen by the caller.
+using WatchId = std::uint64_t;
 using TimePoint = std::chrono::steady_clock::time_point;
 
 enum class MemoryKind : std::uint8_t { kHost = 0, kDevice = 1 };
@@ -51,9 +55,17 @@ struct BatchLimits {
   std::size_t max_runs = 64;
   std::size_t max_bytes = std::size_t{4} << 20;
   std::size_t max_in_flight = 2;
-  // Slices taken whole, which are bounded where the bytes are.
-  std::size_t max_slices_in_flight = 64;
 };
+
+// How one slice goes to one peer.
+struct SliceRoute {
+  // Through post_slice, which takes it whole and lets the device wait for its event.
+  bool is_whole = false;
+  BatchLimits limits;
+  // Batches are counted against max_in_flight per peer and lane, so that paths do not hold each other up.
+  std::uint8_t lane = 0;
+};
+inline constexpr std::size_t kRouteLanes = kDataPathCount;
 
 // Role: moves runs of bytes into peers' memory.
 // Threading: every method is called on the one progress thread of its agent, the constructor and destructor included,
@@ -71,6 +83,12 @@ class Transport {
 
   // Zeroed, resident, registered. `out` is set only on success.
   virtual Status allocate_region(std::size_t size, Region* out) = 0;
+
+  // Zeroed memory of a GPU, registered.
+  virtual Status allocate_device_region(int device, std::size_t size, Region* out) {
+    (void)device, (void)size, (void)out;
+    return Status(StatusCode::kCapability, "this agent has host memory only");
+  }
 
   // Memory that the caller owns and keeps alive until the transport has closed. kCapability where the transport has no
   // use for memory of its kind.
@@ -97,7 +115,19 @@ class Transport {
   // a copy when the peer becomes ready, so that the JS thread can check page tables without waiting for this thread.
   virtual std::vector<Region> peer_regions(PeerId peer) const = 0;
 
+  // By which paths the device memory of a ready peer can be reached.
+  virtual PeerPaths peer_paths(PeerId peer) const {
+    (void)peer;
+    return {};
+  }
+
   virtual BatchLimits limits() const = 0;
+
+  // Asked once for each slice, when its turn comes.
+  virtual SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+    (void)peer, (void)ticket, (void)groups;
+    return {takes_slices(), limits(), 0};
+  }
 
   // Starts one batch. kDone and kFailed are final; kInFlight is to be polled until it is not. The runs are copied if
   // needed.
@@ -108,21 +138,10 @@ class Transport {
   // bytes. `after` (null: none) is then waited for by the device, not by the caller; it stays alive until the batch is
   // final. Slots were checked against their tables, tables against nothing: regions are the transport's to check.
   virtual bool takes_slices() const { return false; }
-  virtual BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+  virtual BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                                  const CudaEvent* after) {
-    (void)batch, (void)peer, (void)groups, (void)after;
+    (void)batch, (void)peer, (void)ticket, (void)groups, (void)after;
     return {BatchState::kFailed, false, Status(StatusCode::kInternal, "this transport takes runs, not slices")};
-  }
-
-  // Whether this slice is taken whole; asked once, before its first post. The rest goes by runs.
-  virtual bool takes_slice(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
-    (void)peer, (void)ticket, (void)groups;
-    return takes_slices();
-  }
-  virtual BatchResult post_ticketed_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
-                                          const CudaEvent* after) {
-    (void)ticket;
-    return post_slice(batch, peer, groups, after);
   }
   // A slice in flight is not wanted any more. It still ends through poll; with kCancelled when this stopped it.
   virtual void cancel(BatchId batch) { (void)batch; }
@@ -139,8 +158,8 @@ class Transport {
     return true;
   }
 
-  // Whether begin_add_peer reads what a bounce agent puts before its transport's metadata; it is cut off otherwise.
-  virtual bool reads_bounce_head() const { return false; }
+  // Whether metadata() begins with what a bounce agent puts before its transport's own, and begin_add_peer reads it.
+  virtual bool has_bounce_head() const { return false; }
 
   // Small messages to a peer's agent, for the control of a path; at most 4 KiB, from any side, in any order, may get
   // lost. kCapability where there are none.
@@ -157,6 +176,24 @@ class Transport {
 
   // Batches that failed with may_still_land and cannot touch memory any more. Appends.
   virtual void take_drained(std::vector<BatchId>* out) = 0;
+
+  // Asks to be told, through take_ended, when the process that published `metadata` has ended: from then on nothing
+  // that it started can write into memory of this machine any more. kCapability when that cannot be told from here
+  // (another machine, another process namespace).
+  virtual Status watch_process(WatchId watch, std::span<const std::byte> metadata) {
+    (void)watch, (void)metadata;
+    return Status(StatusCode::kCapability, "this agent cannot watch processes");
+  }
+  virtual void unwatch_process(WatchId watch) { (void)watch; }
+  // Each watch at most once. Appends.
+  virtual void take_ended(std::vector<WatchId>* out) { (void)out; }
+
+  // Called before the consumer of device memory reads what peers wrote, where a network card may have written it: makes
+  // that visible to the GPU's kernels where the GPU does not do so by itself.
+  virtual Status flush_inbound() { return Status::ok(); }
+
+  // What goes another way than it might, and why; each text once. Appends.
+  virtual void take_advice(std::vector<std::string>* out) { (void)out; }
 
   // Drives what needs driving without a batch of our own: inbound writes, wire-up, hand-over of memory to peers.
   virtual void progress() = 0;

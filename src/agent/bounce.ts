@@ -31,7 +31,7 @@ export interface InboundGroup {
   readonly slots: Int32Array;
 }
 
-type Resolved = Required<BounceOptions>;
+export type ResolvedBounce = Required<BounceOptions>;
 
 const DEFAULTS = {
   maxChunkSize: 32 << 20,
@@ -44,7 +44,7 @@ const DEFAULTS = {
 } as const;
 
 /** @throws ArgumentError for a number that is not a whole one from 1 on; what does not fit together native code refuses */
-export function resolveBounce(options: BounceOptions): Resolved {
+export function resolveBounce(options: BounceOptions): ResolvedBounce {
   const resolved = { ...DEFAULTS, ...options };
   for (const [name, value] of Object.entries(resolved)) {
     if (name === 'isForced') continue;
@@ -55,8 +55,9 @@ export function resolveBounce(options: BounceOptions): Resolved {
   return resolved;
 }
 
-/** Read by native/addon/bounce_records.cc. */
-export function bounceRecord(bounce: Resolved): Float64Array {
+/** Read by native/addon/bounce_records.cc; empty = no arena. */
+export function bounceRecord(bounce: ResolvedBounce | null): Float64Array {
+  if (bounce === null) return new Float64Array(0);
   return Float64Array.of(
     bounce.sizeBytes,
     bounce.maxChunkSize,
@@ -82,30 +83,9 @@ export function inboundRecords(groups: readonly InboundGroup[]): readonly [Float
   return [records, slots];
 }
 
-/** As native/transport/bounce_metadata.h draws it. */
-const HEAD = { magic: 'KVTBNCE\n', version: 8, linkKind: 10, maxChunk: 32, bytes: 48 } as const;
-const VERSION = 1;
-
-/** Why slices to the peer with this metadata are never bounced, or null when they may be. Both sides come to the same answer. */
-export function whyNotBounced(bounce: Resolved | null, kind: 'host' | 'nixl', metadata: Uint8Array): string | null {
-  if (bounce === null) return 'this agent has no bounce arena';
-  const isHeaded =
-    metadata.length >= HEAD.bytes && Buffer.from(metadata.subarray(0, 8)).toString('latin1') === HEAD.magic;
-  if (!isHeaded) return 'the peer has no bounce arena; set kvCacheBounceSizeMb on both sides';
-  const head = new DataView(metadata.buffer, metadata.byteOffset, HEAD.bytes);
-  const version = head.getUint16(HEAD.version, true);
-  if (version !== VERSION) return `the peer speaks version ${version} of the bounce protocol, this side ${VERSION}`;
-  if (head.getUint8(HEAD.linkKind) !== (kind === 'host' ? 1 : 2)) return 'the peer sends its bounce frames another way';
-  const maxChunk = head.getBigUint64(HEAD.maxChunk, true);
-  if (maxChunk !== BigInt(bounce.maxChunkSize)) {
-    return `the peer's bounce.maxChunkSize is ${maxChunk}, this side's ${bounce.maxChunkSize}; set the same on both sides`;
-  }
-  return null;
-}
-
 /** Whether a slice with these counts is bounced, and why; what native code decides for a slice under a ticket. */
 export function bounceVerdict(
-  bounce: Resolved,
+  bounce: ResolvedBounce,
   { coalescedDescriptors, bytes }: Pick<PlanStats, 'coalescedDescriptors' | 'bytes'>,
 ): { readonly isBounced: boolean; readonly reason: string } {
   const { minDescriptorCount, maxAverageDescriptorSize } = bounce;

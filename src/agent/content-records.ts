@@ -1,34 +1,24 @@
 import { ArgumentError } from '../errors.js';
-import { dtypeBits } from '../mapping/dtype.js';
-import type { LayerEntry, LayerView, PagePool, ViewRole } from '../mapping/page-table.js';
+import { HOLE } from '../geometry/block-run.js';
+import type { PagePool, PageTableGroup } from '../mapping/page-table.js';
+import { type ContentPart, contentParts } from './content-entries.js';
 import type { ContentJob } from './page-content.js';
-
-/** Numbers of one (view, layer), read by native/addon/content_functions.cc. */
-const RECORD = 11;
-
-/** A role's number is part of the content, so the order is fixed. */
-export const CONTENT_ROLES: readonly ViewRole[] = [
-  'key',
-  'value',
-  'kv',
-  'latent',
-  'index_k',
-  'scale',
-  'conv_state',
-  'ssm_state',
-  'aux',
-];
 
 const HEAD_MAJOR = 0;
 const TOKEN_MAJOR = 1;
 
-/** A job as native code takes it, and what its entries mean. */
+/** Nothing of the job is inside the pages. */
+const NO_TOKENS: readonly [number, number] = [0, 0];
+
+/** A job as native/addon/content_functions.cc takes it, and what its entries mean. */
 export interface ContentRecords {
   readonly entries: Float64Array;
   readonly slots: Int32Array;
   readonly numbers: Float64Array;
   readonly tokenSeeds: BigUint64Array;
   readonly places: readonly { readonly layer: number; readonly role: string }[];
+  /** Prompt token that native code counts as 0. */
+  readonly firstToken: number;
 }
 
 /** @throws ArgumentError for a job that does not fit its own page table */
@@ -37,81 +27,97 @@ export function contentRecords(job: ContentJob): ContentRecords {
   if (group === undefined) {
     throw new ArgumentError(`group is ${job.group}, but the page table has ${job.table.layerGroups.length} groups`);
   }
+  checkRange(job);
+  const isState = group.kind === 'state';
+  const { entries, places } = entryRecords(job, group, isState ? 1 : group.tokensPerBlock);
+  return { entries, places, ...(isState ? statePages(job) : tokenPages(job, group.tokensPerBlock)) };
+}
+
+function entryRecords(
+  job: ContentJob,
+  { views }: PageTableGroup,
+  tokensPerBlock: number,
+): Pick<ContentRecords, 'entries' | 'places'> {
   const places: { layer: number; role: string }[] = [];
   const numbers: number[] = [];
-  for (const view of group.views) {
+  const seen = new Map<string, number>();
+  for (const view of views) {
     for (const entry of view.layers) {
       const pool = job.table.pools[entry.pool];
       if (pool === undefined) throw new ArgumentError(`layer ${entry.layer}: the page table has no pool ${entry.pool}`);
-      numbers.push(...entryRecord(view, entry, pool, group.tokensPerBlock, job.firstHead));
-      places.push({ layer: entry.layer, role: view.role });
+      const key = `${view.role} ${entry.layer}`;
+      const ordinal = seen.get(key) ?? 0;
+      seen.set(key, ordinal + 1);
+      for (const part of contentParts(view, entry, tokensPerBlock, job, ordinal)) {
+        numbers.push(...record(pool, entry.layer, part));
+        places.push({ layer: entry.layer, role: part.role });
+      }
     }
   }
-  const [begin, end] = tokenRange(job, group.tokensPerBlock);
-  return {
-    entries: Float64Array.from(numbers),
-    slots: job.run.slots,
-    numbers: Float64Array.of(group.tokensPerBlock, job.run.begin, begin),
-    tokenSeeds: job.tokenSeeds.subarray(begin, end),
-    places,
-  };
+  return { entries: Float64Array.from(numbers), places };
 }
 
-function entryRecord(
-  view: LayerView,
-  entry: LayerEntry,
-  pool: PagePool,
-  tokensPerBlock: number,
-  firstHead: number,
-): number[] {
-  const where = `layer ${entry.layer}, ${view.role}`;
-  if (view.layout === 'SECTIONED') throw new ArgumentError(`${where}: state has no content per token`);
-  // Every rank holds the same replicated bytes, so they cannot depend on which heads a rank has.
-  const isReplicated = view.layout === 'REPLICATED';
-  const heads = isReplicated ? 1 : view.headsPerRank;
-  const tokenBytes = bytesPerToken(view, where);
-  if (heads * tokensPerBlock * tokenBytes !== entry.bytes) {
-    throw new ArgumentError(
-      `${where}: ${heads} heads x ${tokensPerBlock} tokens x ${tokenBytes} bytes are not the entry's ${entry.bytes} bytes`,
-    );
-  }
-  const record = [
+function record(pool: PagePool, layer: number, part: ContentPart): readonly number[] {
+  return [
     pool.base,
     pool.slotBytes,
     pool.slotStride,
     pool.slotCount,
-    entry.offset,
-    entry.layer,
-    CONTENT_ROLES.indexOf(view.role),
-    view.layout === 'NHD' ? TOKEN_MAJOR : HEAD_MAJOR,
-    heads,
-    isReplicated ? 0 : firstHead,
-    tokenBytes,
+    part.offset,
+    layer,
+    part.roleNumber,
+    part.tokenMajor ? TOKEN_MAJOR : HEAD_MAJOR,
+    part.heads,
+    part.firstHead,
+    part.cellBytes,
   ];
-  if (record.length !== RECORD) throw new ArgumentError(`${where}: the record has ${record.length} numbers`);
-  return record;
 }
 
-function bytesPerToken(view: LayerView, where: string): number {
-  const bits = dtypeBits(view.dtype);
-  if (bits === null) throw new ArgumentError(`${where}: unknown dtype '${view.dtype}'`);
-  const bytes = (view.headDim * bits) / 8;
-  if (!Number.isSafeInteger(bytes) || bytes <= 0) {
-    throw new ArgumentError(`${where}: ${view.headDim} elements of ${bits} bits are not a whole number of bytes`);
+/** The one slot of a recurrent state, whose content is a function of all tokens before `tokenEnd`. */
+function statePages({ run, tokenEnd, tokenSeeds }: ContentJob): Omit<ContentRecords, 'entries' | 'places'> {
+  if (run.begin !== 0 || run.slots.length > 1) {
+    throw new ArgumentError(`a state is one slot, ordinal 0; the run has ${run.slots.length} from ${run.begin} on`);
   }
-  return bytes;
+  const [begin, end] = tokenEnd === 0 ? NO_TOKENS : [tokenEnd - 1, tokenEnd];
+  checkSeeds(end, tokenSeeds);
+  const numbers = Float64Array.of(1, 0, 0);
+  return { slots: run.slots, numbers, tokenSeeds: tokenSeeds.subarray(begin, end), firstToken: begin };
 }
 
-/** The tokens of the job that lie inside its blocks. */
-function tokenRange({ run, tokenBegin, tokenEnd, tokenSeeds }: ContentJob, tokensPerBlock: number): [number, number] {
+function tokenPages(job: ContentJob, tokensPerBlock: number): Omit<ContentRecords, 'entries' | 'places'> {
+  const { run, tokenSeeds } = job;
+  const slots = consecutiveSlots(run.slots, run.stride ?? 1);
+  const begin = Math.max(job.tokenBegin, run.begin * tokensPerBlock);
+  const end = Math.max(begin, Math.min(job.tokenEnd, (run.begin + slots.length) * tokensPerBlock));
+  if (end > begin) checkSeeds(end, tokenSeeds);
+  return {
+    slots,
+    numbers: Float64Array.of(tokensPerBlock, run.begin, begin),
+    tokenSeeds: tokenSeeds.subarray(begin, end),
+    firstToken: 0,
+  };
+}
+
+/** Slots of every ordinal: those that another context parallel rank owns are holes, which native code skips. */
+function consecutiveSlots(slots: Int32Array, stride: number): Int32Array {
+  if (!Number.isSafeInteger(stride) || stride < 1) {
+    throw new ArgumentError(`run.stride must be a positive integer, got ${String(stride)}`);
+  }
+  if (stride === 1 || slots.length < 2) return slots;
+  const all = new Int32Array((slots.length - 1) * stride + 1).fill(HOLE);
+  slots.forEach((slot, index) => {
+    all[index * stride] = slot;
+  });
+  return all;
+}
+
+function checkRange({ run, tokenBegin, tokenEnd }: ContentJob): void {
   for (const [name, value] of Object.entries({ tokenBegin, tokenEnd, 'run.begin': run.begin })) {
     if (!Number.isSafeInteger(value) || value < 0) throw new ArgumentError(`${name} must be a whole number from 0 on`);
   }
-  const begin = Math.max(tokenBegin, run.begin * tokensPerBlock);
-  const end = Math.min(tokenEnd, (run.begin + run.slots.length) * tokensPerBlock);
-  if (end <= begin) return [begin, begin];
-  if (end > tokenSeeds.length) {
-    throw new ArgumentError(`tokens up to ${end} are asked for, but there are seeds for ${tokenSeeds.length}`);
-  }
-  return [begin, end];
+}
+
+function checkSeeds(end: number, tokenSeeds: BigUint64Array): void {
+  if (end <= tokenSeeds.length) return;
+  throw new ArgumentError(`tokens up to ${end} are asked for, but there are seeds for ${tokenSeeds.length}`);
 }

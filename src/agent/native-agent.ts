@@ -2,25 +2,24 @@ import { randomBytes } from 'node:crypto';
 import { ArgumentError } from '../errors.js';
 import type { PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
-import {
-  type BounceOptions,
-  bounceRecord,
-  bounceVerdict,
-  type InboundGroup,
-  inboundRecords,
-  resolveBounce,
-  whyNotBounced,
-} from './bounce.js';
+import { type BounceOptions, bounceRecord, type InboundGroup, inboundRecords, resolveBounce } from './bounce.js';
+import { CudaEvent } from './cuda-event.js';
 import { fragmentRecords } from './fragment-records.js';
 import { HostEvent } from './host-event.js';
-import { loadNative, type NativeAgent, nixlPackageTree } from './native.js';
+import { loadNative, type NativeAgent, type NativeModule, nixlPackageTree } from './native.js';
 import { typedError } from './native-error.js';
-import { readNotices } from './notice-records.js';
+import { type NativeNotice, readNotices } from './notice-records.js';
+import { choosePath } from './path-choice.js';
+import { PeerWatches } from './peer-watches.js';
+import { sliceShape } from './slice-shape.js';
 import type {
   CloseReport,
   Completion,
+  DataPath,
   DrainedNotice,
+  EngineMemory,
   FragmentTable,
+  PathAlternative,
   PathExplanation,
   PeerHandle,
   Pool,
@@ -41,14 +40,27 @@ export interface AgentOptions {
     /** Path of libnixl_capi.so; default: search. */
     readonly libraryPath?: string;
   };
-  /** Default: no bounce path. */
+  /**
+   * `auto` (default) = the cheapest that reaches the peer. The others are for benches and diagnosis: `p2p` and `rdma` are the one path of
+   * device memory, `bounce` is for every slice with a ticket and refuses peers that it cannot go to.
+   */
+  readonly path?: 'auto' | 'p2p' | 'rdma' | 'bounce';
+  /** The GPU of this agent, opened with it; default: opened by the first device pool. NIXL finds CUDA more surely when it is given. */
+  readonly device?: number;
+  /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs. Default 16. */
+  readonly copyBlocks?: number;
+  /** Default: no bounce path. The arena is host memory, so that pages in host memory are bounced. */
   readonly bounce?: BounceOptions;
 }
 
+/** Of host memory. */
 const PATHS = {
   host: { path: 'host', reason: 'both processes run on this machine; the sender copies into shared memory' },
   nixl: { path: 'rdma', reason: 'NIXL over UCX, one descriptor per contiguous run' },
 } as const satisfies Record<AgentOptions['kind'], PathExplanation>;
+
+/** In the order of `DataPath` of native/core/path_cost.h. */
+const DATA_PATHS: readonly DataPath[] = ['host', 'rdma', 'p2p', 'bounce'];
 
 const HEAD = 5;
 
@@ -72,11 +84,16 @@ class NativeTransferAgent implements TransferAgent {
   readonly #native: NativeAgent;
   readonly #bounce: ReturnType<typeof resolveBounce> | null;
   readonly #peerNames = new Map<PeerHandle, string>();
-  /** Why slices to a peer are not bounced; null: they may be. */
-  readonly #unbounced = new Map<PeerHandle, string | null>();
   readonly #peerOfSubmission = new Map<number, string>();
   readonly #droppedEvents: FinalizationRegistry<number>;
+  readonly #module: NativeModule;
+  readonly #watches: PeerWatches;
+  readonly #advice: string[] = [];
+  #onAdvice: ((message: string) => void) | null = null;
+  /** Of prepared fragments, so that a plan made of the same ones can be explained. */
+  readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
   #listener: ((batch: readonly (Completion | DrainedNotice)[]) => void) | null = null;
+  #hasDeviceMemory = false;
   #closing: Promise<CloseReport> | null = null;
   // Reused, so that a submission allocates nothing that grows with its slots.
   #head = new Float64Array(HEAD + 2 * 8);
@@ -94,15 +111,18 @@ class NativeTransferAgent implements TransferAgent {
     return agent;
   }
 
-  private constructor({ kind, name, linkGbps, nixl = {}, bounce }: AgentOptions) {
+  private constructor({ kind, name, linkGbps, nixl = {}, path = 'auto', device, copyBlocks, bounce }: AgentOptions) {
     if (name.length === 0) throw new ArgumentError('an agent needs a name');
     // NaN is how native code is told that no link is modelled.
     if (Number.isNaN(linkGbps)) throw new ArgumentError('linkGbps must be a number of gigabits a second');
+    if (copyBlocks === 0) throw new ArgumentError('copyBlocks must be 1 or more');
     this.kind = kind;
     this.name = `${name}-${randomBytes(8).toString('hex')}`;
-    this.#bounce = bounce === undefined ? null : resolveBounce(bounce);
+    this.#bounce =
+      bounce === undefined ? null : resolveBounce({ ...bounce, ...(path === 'bounce' ? { isForced: true } : {}) });
     this.bounces = this.#bounce !== null;
     const native = loadNative();
+    this.#module = native;
     this.#native = attempt(
       () =>
         new native.NativeAgent(
@@ -111,15 +131,27 @@ class NativeTransferAgent implements TransferAgent {
           linkGbps ?? NaN,
           nixl.libraryPath ?? '',
           nixlPackageTree(),
+          path,
+          deviceNumber(device),
+          copyBlocks ?? 0,
+          bounceRecord(this.#bounce),
           (records, messages) => this.#dispatch(records, messages),
-          this.#bounce === null ? undefined : bounceRecord(this.#bounce),
         ),
     );
+    this.#watches = new PeerWatches(this.#native);
     this.#droppedEvents = new FinalizationRegistry((handle) => this.#native.releaseEvent(handle));
   }
 
-  async allocatePool({ sizeBytes }: { readonly sizeBytes: number }): Promise<Pool> {
-    return { base: await this.#ask((native) => native.allocateRegion(sizeBytes)), sizeBytes };
+  async allocatePool({ sizeBytes, device }: { readonly sizeBytes: number; readonly device?: number }): Promise<Pool> {
+    const base = await this.#ask((native) => native.allocateRegion(sizeBytes, deviceNumber(device)));
+    this.#hasDeviceMemory ||= device !== undefined;
+    return device === undefined ? { base, sizeBytes } : { base, sizeBytes, device };
+  }
+
+  async registerPool({ address, sizeBytes, device }: EngineMemory): Promise<Pool> {
+    await this.#ask((native) => native.registerRegion(address, sizeBytes, device));
+    this.#hasDeviceMemory = true;
+    return { base: address, sizeBytes, device };
   }
 
   writeBytes(address: number, bytes: Uint8Array): void {
@@ -130,6 +162,14 @@ class NativeTransferAgent implements TransferAgent {
     return attempt(() => this.#native.read(address, length));
   }
 
+  async writeMemory(address: number, bytes: Uint8Array): Promise<void> {
+    return attemptAsync(() => this.#module.writeMemory(address, bytes));
+  }
+
+  async readMemory(address: number, length: number): Promise<Uint8Array> {
+    return attemptAsync(() => this.#module.readMemory(address, length));
+  }
+
   async metadata(): Promise<Uint8Array> {
     return this.#ask((native) => native.metadata());
   }
@@ -137,14 +177,12 @@ class NativeTransferAgent implements TransferAgent {
   async addPeer(metadata: Uint8Array, peerId: string): Promise<PeerHandle> {
     const peer = (await this.#ask((native) => native.addPeer(metadata), peerId)) as PeerHandle;
     this.#peerNames.set(peer, peerId);
-    this.#unbounced.set(peer, whyNotBounced(this.#bounce, this.kind, metadata));
     return peer;
   }
 
   async removePeer(peer: PeerHandle): Promise<void> {
     const removed = this.#ask((native) => native.removePeer(peer));
     this.#peerNames.delete(peer);
-    this.#unbounced.delete(peer);
     return removed;
   }
 
@@ -155,7 +193,9 @@ class NativeTransferAgent implements TransferAgent {
     fragments: readonly Fragment[],
   ): FragmentTable {
     const records = fragmentRecords(local, remote, fragments);
-    return attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
+    const table = attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
+    this.#prepared.set(fragments, table);
+    return table;
   }
 
   prepareInbound(peer: PeerHandle, remote: PageTable, local: PageTable, fragments: readonly Fragment[]): FragmentTable {
@@ -216,16 +256,43 @@ class NativeTransferAgent implements TransferAgent {
     this.#listener = listener;
   }
 
+  async watchPeer(metadata: Uint8Array, peerId: string): Promise<boolean> {
+    return this.#watches.add(metadata, peerId);
+  }
+
+  unwatchPeer(peerId: string): void {
+    this.#watches.remove(peerId);
+  }
+
+  onPeerFenced(listener: (peerId: string) => void): void {
+    this.#watches.listener = listener;
+  }
+
+  flushInbound(): Promise<void> | null {
+    // Host memory is coherent, and without NIXL only peers of this machine write, over the GPU's own link.
+    if (this.kind !== 'nixl' || !this.#hasDeviceMemory) return null;
+    return this.#ask((native) => native.flushInbound());
+  }
+
+  onAdvice(listener: (message: string) => void): void {
+    this.#onAdvice = listener;
+    for (const message of this.#advice) listener(message);
+  }
+
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation {
     if (!this.#peerNames.has(peer)) throw new ArgumentError(`unknown peer ${peer}`);
-    const { path, reason } = PATHS[this.kind];
-    if (this.#bounce === null) return { path, reason };
-    const unavailable = this.#unbounced.get(peer) ?? null;
-    if (unavailable !== null) return { path, reason: `${reason} (bounce is not available: ${unavailable})` };
-    const bounce = bounceVerdict(this.#bounce, plan.stats);
-    return bounce.isBounced
-      ? { path: 'bounce', reason: bounce.reason }
-      : { path, reason: `${reason} (not bounced: ${bounce.reason})` };
+    const [first] = plan.groups;
+    const table = first === undefined ? 0 : (this.#prepared.get(first.fragments) ?? 0);
+    const found = attempt(() => this.#native.explain(peer, sliceShape(plan), table));
+    const all = DATA_PATHS.map((path, index): PathAlternative => {
+      return {
+        path,
+        isAvailable: found.costs[2 * index] === 1,
+        reason: found.reasons[index] ?? '',
+        estimatedUs: found.costs[2 * index + 1] ?? 0,
+      };
+    });
+    return { ...choosePath(all, found, PATHS[this.kind], this.#bounce, plan.stats), advice: [...this.#advice] };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {
@@ -236,10 +303,22 @@ class NativeTransferAgent implements TransferAgent {
 
   #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {
     const notices = readNotices(records, messages, (submission) => this.#peerOfSubmission.get(submission));
+    const ofSubmissions: (Completion | DrainedNotice)[] = [];
     for (const notice of notices) {
       if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
+      if (notice.kind === 'completion' || notice.kind === 'drained') ofSubmissions.push(notice);
+      else this.#hear(notice);
     }
-    this.#listener?.(notices);
+    if (ofSubmissions.length > 0) this.#listener?.(ofSubmissions);
+  }
+
+  #hear(notice: Exclude<NativeNotice, Completion | DrainedNotice>): void {
+    if (notice.kind === 'ended') {
+      this.#watches.ended(notice.watch);
+    } else if (!this.#advice.includes(notice.message)) {
+      this.#advice.push(notice.message);
+      this.#onAdvice?.(notice.message);
+    }
   }
 
   async #ask<T>(call: (native: NativeAgent) => Promise<T>, peer?: string): Promise<T> {
@@ -247,6 +326,7 @@ class NativeTransferAgent implements TransferAgent {
   }
 
   #eventHandle(after: ReadyEvent): number {
+    if (after instanceof CudaEvent) return -after.handle;
     if (after instanceof HostEvent && after.belongsTo(this.#native)) return after.handle;
     throw new ArgumentError('after: the event was made by another agent');
   }
@@ -266,6 +346,14 @@ class NativeTransferAgent implements TransferAgent {
     }
     return this.#pairs;
   }
+}
+
+/** As native code takes it: -1 is no GPU. */
+function deviceNumber(device: number | undefined): number {
+  if (device === undefined) return -1;
+  if (!Number.isSafeInteger(device) || device < 0)
+    throw new ArgumentError(`device must be a GPU's number, got ${device}`);
+  return device;
 }
 
 function attempt<T>(call: () => T): T {

@@ -37,12 +37,13 @@ class NativePageContent implements PageContent {
   }
 
   async verify(job: ContentJob): Promise<VerifyResult> {
-    const { entries, slots, numbers, tokenSeeds, places } = contentRecords(job);
+    const { entries, slots, numbers, tokenSeeds, places, firstToken } = contentRecords(job);
     try {
       const found = await this.#native.verifyContent(entries, slots, numbers, tokenSeeds);
       const [bytesChecked = 0, wrongBytes = 0, entry = -1, head = 0, token = 0] = found;
       const place = places[entry];
-      return { bytesChecked, wrongBytes, firstWrong: place === undefined ? null : { ...place, head, token } };
+      const firstWrong = place === undefined ? null : { ...place, head, token: firstToken + token };
+      return { bytesChecked, wrongBytes, firstWrong };
     } catch (error) {
       throw typedError(error);
     }

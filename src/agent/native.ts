@@ -9,8 +9,10 @@ const REMEDY = 'run `npm run build` in the package folder (it needs cmake and a 
 /** One engine with its progress thread. Errors it throws carry `status`, see native-error.ts. */
 export interface NativeAgent {
   open(): Promise<void>;
-  /** Resolves with the base address. */
-  allocateRegion(sizeBytes: number): Promise<number>;
+  /** Resolves with the base address. @param device a GPU's number, or -1 for host memory */
+  allocateRegion(sizeBytes: number, device: number): Promise<number>;
+  /** Device memory that the caller owns. */
+  registerRegion(address: number, sizeBytes: number, device: number): Promise<void>;
   metadata(): Promise<Uint8Array>;
   addPeer(metadata: Uint8Array): Promise<number>;
   removePeer(peer: number): Promise<void>;
@@ -21,11 +23,30 @@ export interface NativeAgent {
   /** @param records key, table, slot count of each group; see bounce.ts */
   expectInbound(peer: number, ticket: bigint, records: Float64Array, slots: Int32Array): Promise<void>;
   endInbound(peer: number, ticket: bigint): Promise<void>;
+  /** @param shape bytes, runs and pieces of a slice @param table of its fragments, or 0 */
+  explain(
+    peer: number,
+    shape: Float64Array,
+    table: number,
+  ): {
+    readonly isDevice: boolean;
+    readonly path: number;
+    /** (1 when it can be taken, estimated microseconds) of each path, in the order of `DataPath` of native/core/path_cost.h. */
+    readonly costs: Float64Array;
+    readonly reasons: readonly string[];
+  };
+  /** A notice of kind 2 with this number follows when the process that published the metadata has ended. */
+  watchProcess(watch: number, metadata: Uint8Array): Promise<void>;
+  unwatchProcess(watch: number): void;
+  flushInbound(): Promise<void>;
   createEvent(): number;
   signalEvent(event: number): void;
   failEvent(event: number, message: string): void;
   releaseEvent(event: number): void;
-  /** @param head id, peer, flow, event or 0, group count, then (fragment table, slot numbers) for each group; may be longer */
+  /**
+   * @param head id, peer, flow, event (0: none, negative: a device's), group count, then (fragment table, slot numbers) for each group;
+   *   may be longer
+   */
   submit(head: Float64Array, slotPairs: Int32Array, ticket?: bigint, keys?: Float64Array): void;
   cancel(submission: number): void;
   read(address: number, length: number): Uint8Array;
@@ -35,6 +56,20 @@ export interface NativeAgent {
 
 /** Called with notice records and one text for each that has an error, see notice-records.ts. */
 export type NativeDispatch = (records: Float64Array, messages: readonly (string | undefined)[] | undefined) => void;
+
+/** One GPU, as the driver describes it. */
+export interface CudaDeviceFacts {
+  readonly name: string;
+  /** 32 hexadecimal digits. */
+  readonly uuid: string;
+  readonly computeCapability: number;
+  readonly multiprocessorCount: number;
+  readonly memoryBytes: number;
+  /** Ordinals of the other GPUs whose memory its kernels can write. */
+  readonly peerAccess: readonly number[];
+  /** What a network card wrote may be seen late by this GPU's kernels unless it is flushed. */
+  readonly inboundWritesNeedFlush: boolean;
+}
 
 /** What this machine and build can do; `reason` says why not, with the remedy. */
 export interface Capabilities {
@@ -47,6 +82,10 @@ export interface Capabilities {
     /** 1000 * major + 10 * minor. */
     readonly driverVersion: number | null;
     readonly deviceCount: number;
+    /** False: this build can allocate device memory and nothing can copy its pages. */
+    readonly hasKernels: boolean;
+    /** By ordinal, as CUDA_VISIBLE_DEVICES has it. */
+    readonly devices: readonly CudaDeviceFacts[];
   };
   readonly nixl: {
     readonly available: boolean;
@@ -70,9 +109,14 @@ export interface NativeModule {
     /** Empty: search. */
     nixlLibrary: string,
     nixlPackageTree: string,
+    path: string,
+    /** -1: none until the first device pool. */
+    device: number,
+    /** 0: default. */
+    copyBlocks: number,
+    /** See bounce.ts; empty: no bounce path. */
+    bounce: Float64Array,
     dispatch: NativeDispatch,
-    /** See bounce.ts; undefined: no bounce path. */
-    bounce?: Float64Array,
   ) => NativeAgent;
   capabilities(nixlLibrary: string, nixlPackageTree: string): Promise<Capabilities>;
   chainTokenSeeds(tokens: Uint32Array): BigUint64Array;
@@ -95,6 +139,18 @@ export interface NativeModule {
     slotStride: number,
     slotPairs: Int32Array,
   ): Promise<number>;
+  openDevice(ordinal: number): Promise<void>;
+  /** Resolves with the CUstream. */
+  createStream(ordinal: number, isHigh: number): Promise<number>;
+  closeStream(stream: number): void;
+  clearMemory(stream: number, address: number, length: number, rounds: number): void;
+  recordDeviceEvent(ordinal: number, stream: number): number;
+  /** 0 pending, 1 reached, or why it failed. */
+  queryDeviceEvent(event: number): number | string;
+  failDeviceEvent(event: number, message: string): void;
+  releaseDeviceEvent(event: number): void;
+  readMemory(address: number, length: number): Promise<Uint8Array>;
+  writeMemory(address: number, bytes: Uint8Array): Promise<void>;
   /** @param groups numbers of fragment records and slot numbers of each group, see expand-plan.ts */
   expandPlan(
     records: Float64Array,

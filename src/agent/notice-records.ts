@@ -1,8 +1,23 @@
 import { errorOfStatus } from './native-error.js';
 import type { Completion, CompletionStatus, DrainedNotice } from './transfer-agent.js';
 
+/** A watched process has ended. */
+export interface EndedNotice {
+  readonly kind: 'ended';
+  readonly watch: number;
+}
+
+/** Something goes another way than it might. */
+export interface AdviceNotice {
+  readonly kind: 'advice';
+  readonly message: string;
+}
+
+/** What native code reports. */
+export type NativeNotice = Completion | DrainedNotice | EndedNotice | AdviceNotice;
+
 /** Numbers of one notice, as native/addon/notice_records.h describes them. */
-const RECORD = 8;
+const RECORD = 9;
 const STATUSES: readonly CompletionStatus[] = ['transferred', 'failed', 'cancelled'];
 
 /**
@@ -13,8 +28,8 @@ export function readNotices(
   records: Float64Array,
   messages: readonly (string | undefined)[] | undefined,
   peerOf: (submission: number) => string | undefined,
-): (Completion | DrainedNotice)[] {
-  const notices: (Completion | DrainedNotice)[] = [];
+): NativeNotice[] {
+  const notices: NativeNotice[] = [];
   for (let at = 0; at + RECORD <= records.length; at += RECORD) {
     const [
       kind = 0,
@@ -25,9 +40,18 @@ export function readNotices(
       postedAtMs = NaN,
       finishedAtMs = 0,
       code = 0,
+      postingMs = 0,
     ] = records.subarray(at, at + RECORD);
     if (kind === 1) {
       notices.push({ kind: 'drained', submission });
+      continue;
+    }
+    if (kind === 2) {
+      notices.push({ kind: 'ended', watch: submission });
+      continue;
+    }
+    if (kind === 3) {
+      notices.push({ kind: 'advice', message: messages?.[at / RECORD] ?? 'unknown' });
       continue;
     }
     const peer = peerOf(submission);
@@ -40,6 +64,7 @@ export function readNotices(
       drained: drained === 1,
       postedAtMs: Number.isNaN(postedAtMs) ? null : postedAtMs,
       finishedAtMs,
+      postingMs,
       error: code === 0 ? null : errorOfStatus(code, messages?.[at / RECORD] ?? 'unknown', failure),
     });
   }

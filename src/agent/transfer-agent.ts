@@ -9,10 +9,20 @@ export type PeerHandle = number & { readonly __peer: unique symbol };
 /** Fragments bound to one peer's pools, checked against the memory both sides registered. Valid as long as the peer. */
 export type FragmentTable = number & { readonly __fragmentTable: unique symbol };
 
-/** Memory the agent owns and peers can reach. */
+/** Memory that peers can reach: the agent's own, or an engine's that was registered. */
 export interface Pool {
   readonly base: number;
   readonly sizeBytes: number;
+  /** The GPU whose memory it is; absent = host memory. */
+  readonly device?: number;
+}
+
+/** Memory that an engine allocated, anywhere inside one allocation. The engine keeps it until the agent has closed. */
+export interface EngineMemory {
+  readonly address: number;
+  readonly sizeBytes: number;
+  /** A GPU's number, as CUDA_VISIBLE_DEVICES has it. */
+  readonly device: number;
 }
 
 /** Something a forward step signals when its pages are written. The progress thread polls it; JS never waits for it natively. */
@@ -63,6 +73,8 @@ export interface Completion {
   /** CLOCK_MONOTONIC ms; null when nothing was posted. */
   readonly postedAtMs: number | null;
   readonly finishedAtMs: number;
+  /** How long the progress thread prepared and posted it, or prepared and launched its kernel. */
+  readonly postingMs?: number;
   readonly error: KvTransceiverError | null;
 }
 
@@ -72,10 +84,27 @@ export interface DrainedNotice {
   readonly submission: number;
 }
 
+/** A way that pages can take. */
+export type DataPath = 'host' | 'rdma' | 'p2p' | 'bounce';
+
+/** One path, and what stands for or against it. */
+export interface PathAlternative {
+  readonly path: DataPath;
+  readonly isAvailable: boolean;
+  /** Why it is there, or is not. */
+  readonly reason: string;
+  /** By the cost model, from post to the last byte on an idle machine. */
+  readonly estimatedUs: number;
+}
+
 /** Which path a plan takes to a peer, and why. */
 export interface PathExplanation {
-  readonly path: 'host' | 'rdma' | 'p2p' | 'bounce';
+  readonly path: DataPath;
   readonly reason: string;
+  /** The other paths with their costs. */
+  readonly alternatives?: readonly PathAlternative[];
+  /** What this agent does another way than it might, as told through `onAdvice`. */
+  readonly advice?: readonly string[];
 }
 
 /** What `TransferAgent.close` left. */
@@ -96,10 +125,18 @@ export interface TransferAgent {
   readonly bounces?: boolean;
 
   /** Allocates zeroed memory, registered with the transport and resident (no page faults later). */
-  allocatePool(spec: { readonly sizeBytes: number }): Promise<Pool>;
-  /** Copies bytes into or out of a pool of this agent; for aux slots and tests, not for pages. */
+  allocatePool(spec: { readonly sizeBytes: number; readonly device?: number }): Promise<Pool>;
+  /**
+   * Takes memory that an engine owns.
+   * @throws ArgumentError when it is not device memory of this process, or leaves its allocation
+   */
+  registerPool?(memory: EngineMemory): Promise<Pool>;
+  /** Copies bytes into or out of a host pool of this agent; for aux slots and tests, not for pages. */
   writeBytes(address: number, bytes: Uint8Array): void;
   readBytes(address: number, length: number): Uint8Array;
+  /** The same for host and device pools, off this thread. */
+  writeMemory?(address: number, bytes: Uint8Array): Promise<void>;
+  readMemory?(address: number, length: number): Promise<Uint8Array>;
 
   /** What a peer needs to write here. Covers every pool allocated so far. */
   metadata(): Promise<Uint8Array>;
@@ -142,6 +179,22 @@ export interface TransferAgent {
   cancel(submission: number): void;
   /** One listener, called with batches. */
   onCompletions(listener: (batch: readonly (Completion | DrainedNotice)[]) => void): void;
+
+  /**
+   * Asks to hear, through `onPeerFenced`, when the process that published `metadata` has ended: nothing it started can write here
+   * after that. False when that cannot be told from here (another machine, another process namespace).
+   */
+  watchPeer?(metadata: Uint8Array, peerId: string): Promise<boolean>;
+  unwatchPeer?(peerId: string): void;
+  /** One listener, called once for each watched peer. */
+  onPeerFenced?(listener: (peerId: string) => void): void;
+  /**
+   * Before pages that peers wrote are read on a GPU: resolves when what a network card wrote there is visible to its kernels. Null
+   * when this agent's memory needs no such care.
+   */
+  flushInbound?(): Promise<void> | null;
+  /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
+  onAdvice?(listener: (message: string) => void): void;
 
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation;
   /** Idempotent. Stops new work, lets posted work end, then releases everything. */

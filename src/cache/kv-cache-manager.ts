@@ -113,10 +113,12 @@ export interface KvCacheManager {
   getBlockIdsRange(request: RequestId, group: number, begin: number, end: number): BlockRun;
 
   /**
-   * Holds the blocks the request has now or gets later, until `unpin`, also beyond `freeRequest`. One pin per request.
+   * Holds the blocks of the prompt that the request has now or gets later, until `unpin`, also beyond `freeRequest`. One pin per request.
+   * Blocks beyond the prompt (decoded or speculative tokens) are never part of a transfer and are not held.
    * @param firstBlocks per layer group: the first ordinal that a run of this transfer will name. Blocks below are not held, so a windowed
    *   pool need not keep what has left the window. Give only what the code that names the runs vouches for: `sourceRange` over the
-   *   whole prompt never begins below `staleBlockEnd(promptLen, windowSize, tokensPerBlock)`. Default: 0, everything is held
+   *   whole prompt never begins below `staleBlockEnd(promptLen, windowSize, tokensPerBlock)`. Sink blocks are held wherever the window
+   *   begins (`sinkRange`). Default: 0, the whole prompt is held
    */
   pin(request: RequestId, firstBlocks?: readonly number[]): void;
   unpin(request: RequestId): void;

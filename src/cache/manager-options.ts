@@ -16,11 +16,23 @@ export interface CacheManagerOptions {
   readonly partialReuse?: boolean;
   /** Tokens reserved past the end that was asked for, once the prompt is covered. Default 0. */
   readonly speculativeTokens?: number;
+  /**
+   * Smallest `tokensPerBlock` of the servers that prompts are received from; set it where it is known, as a rule to the manager's own.
+   * Default 1, unknown: the block in which a received window begins (or the sinks end) then counts as received in part unless it begins
+   * (they end) with it, and is not offered for reuse.
+   */
+  readonly senderTokensPerBlock?: number;
+  /**
+   * Ranks that share out the blocks of a prompt; the manager then counts its own only. Default 1. Above 1 no received block of a windowed
+   * group is offered for reuse: which of them arrived depends on how long the prompt is on all ranks together.
+   */
+  readonly contextParallelSize?: number;
 }
 
 /** @throws ArgumentError naming the field */
 export function checkManagerOptions(options: CacheManagerOptions): void {
   const { tokensPerBlock, layerGroups, speculativeTokens = 0, partialReuse = false, mover = null } = options;
+  const { senderTokensPerBlock = 1, contextParallelSize = 1 } = options;
   if (!isPositive(tokensPerBlock))
     throw new ArgumentError(`tokensPerBlock must be a positive integer, got ${String(tokensPerBlock)}`);
   if (layerGroups.length === 0) throw new ArgumentError('layerGroups: at least one layer group is needed');
@@ -29,6 +41,10 @@ export function checkManagerOptions(options: CacheManagerOptions): void {
   });
   if (!isCount(speculativeTokens))
     throw new ArgumentError(`speculativeTokens must be a non-negative integer, got ${String(speculativeTokens)}`);
+  if (!isPositive(senderTokensPerBlock))
+    throw new ArgumentError(`senderTokensPerBlock must be a positive integer, got ${String(senderTokensPerBlock)}`);
+  if (!isPositive(contextParallelSize))
+    throw new ArgumentError(`contextParallelSize must be a positive integer, got ${String(contextParallelSize)}`);
   if (mover !== null) return;
   if (partialReuse) throw new ArgumentError('partialReuse copies pages: pass a mover');
   const host = layerGroups.findIndex((group) => (group.hostSlotCount ?? 0) > 0);

@@ -1,7 +1,6 @@
 import { ArgumentError, type KvTransceiverError, RequestTooLargeError, StateError } from '../errors.js';
 import type { BlockRun } from '../geometry/block-run.js';
 import { assertCount, assertInterval, blocksCovering, blocksFilledBy } from '../geometry/bounds.js';
-import { staleBlockEnd } from '../geometry/stale-block-end.js';
 import type { BlockTable } from './block-table.js';
 import { GroupPages } from './group-pages.js';
 import type {
@@ -17,6 +16,7 @@ import { MoveQueue } from './move-queue.js';
 import type { PageMove, PagesReady } from './page-mover.js';
 import { PartialIndex } from './partial-index.js';
 import { type PrefixLocation, PrefixReuse } from './prefix-reuse.js';
+import { arrivesWhole } from './received-block.js';
 import { Resident } from './resident.js';
 import { SeededRandom } from './seeded-random.js';
 
@@ -24,8 +24,10 @@ import { SeededRandom } from './seeded-random.js';
 interface Pin {
   /** Per layer group, in the order the request got them. */
   readonly slots: readonly number[][];
-  /** Per layer group: blocks below are not held. */
+  /** Per layer group: blocks below are not held, sinks apart. */
   readonly firstBlocks: readonly number[];
+  /** Blocks from here on lie beyond the prompt. */
+  readonly endBlock: number;
 }
 
 /** What one `ensureCapacity` does to one table. */
@@ -54,6 +56,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
   readonly #reuse: PrefixReuse;
   readonly #residents = new Map<RequestId, Resident>();
   readonly #pins = new Map<RequestId, Pin>();
+  readonly #senderTokensPerBlock: number;
+  readonly #contextParallelSize: number;
 
   /** @throws ArgumentError naming the field */
   protected constructor(options: CacheManagerOptions, reservesPrompt: boolean) {
@@ -65,8 +69,12 @@ export abstract class PagedCacheManager implements KvCacheManager {
       mover = null,
       partialReuse = false,
       speculativeTokens = 0,
+      senderTokensPerBlock = 1,
+      contextParallelSize = 1,
     } = options;
     this.tokensPerBlock = tokensPerBlock;
+    this.#senderTokensPerBlock = senderTokensPerBlock;
+    this.#contextParallelSize = contextParallelSize;
     this.layerGroups = layerGroups;
     this.allocation = { reservesPrompt, speculativeTokens };
     const random = new SeededRandom(seed);
@@ -190,23 +198,25 @@ export abstract class PagedCacheManager implements KvCacheManager {
   }
 
   pin(request: RequestId, firstBlocks: readonly number[] = this.layerGroups.map(() => 0)): void {
-    const { tables } = this.#resident(request);
+    const { tables, prompt } = this.#resident(request);
     if (this.#pins.has(request)) throw new StateError(`request ${request} is already pinned`);
     if (firstBlocks.length !== tables.length)
       throw new ArgumentError(`firstBlocks has ${firstBlocks.length} entries for ${tables.length} layer groups`);
     firstBlocks.forEach((first, index) => {
       assertCount(first, `firstBlocks[${index}]`);
     });
+    const endBlock = blocksCovering(prompt.promptLen, this.tokensPerBlock);
     const slots = tables.map((table, index) => {
       const held: number[] = [];
       table.forEachDescending((slot, ordinal) => {
-        if (ordinal < (firstBlocks[index] as number)) return;
+        if (ordinal >= endBlock) return;
+        if (!isPinned(this.#groups[index] as GroupPages, ordinal, firstBlocks[index] as number)) return;
         (this.#groups[index] as GroupPages).slots.pin(slot);
         held.push(slot);
       });
       return held.reverse();
     });
-    this.#pins.set(request, { slots, firstBlocks });
+    this.#pins.set(request, { slots, firstBlocks, endBlock });
   }
 
   unpin(request: RequestId): void {
@@ -258,7 +268,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
       const slot = pages.slots.allocate();
       table.push(slot);
       resident.readyAfter = Math.max(resident.readyAfter, pages.usableAfter(slot));
-      if (pin === undefined || ordinal < (pin.firstBlocks[index] as number)) continue;
+      if (pin === undefined || ordinal >= pin.endBlock) continue;
+      if (!isPinned(pages, ordinal, pin.firstBlocks[index] as number)) continue;
       pages.slots.pin(slot);
       pin.slots[index]?.push(slot);
     }
@@ -272,11 +283,17 @@ export abstract class PagedCacheManager implements KvCacheManager {
     this.#groups.forEach((pages, index) => {
       for (let ordinal = publishedEnd; ordinal < end; ordinal++) {
         const slot = (tables[index] as BlockTable).slotAt(ordinal);
-        if (slot !== null && !isUnfilledSink(pages, ordinal, resident))
-          this.#reuse.publish(pages, prompt, ordinal, slot);
+        if (slot !== null && this.#isWhole(pages, ordinal, resident)) this.#reuse.publish(pages, prompt, ordinal, slot);
       }
     });
     resident.publishedEnd = Math.max(publishedEnd, end);
+  }
+
+  /** Not so where a transfer brought a part of the block only. */
+  #isWhole({ group }: GroupPages, ordinal: number, { received }: Resident): boolean {
+    if (received === null || (ordinal + 1) * this.tokensPerBlock <= received.begin) return true;
+    if (this.#contextParallelSize > 1) return group.windowSize === null;
+    return arrivesWhole(group, ordinal, received.end, this.#senderTokensPerBlock);
   }
 
   /** Content that did not arrive is found by nobody any more, and whoever took it already hears of it. */
@@ -327,12 +344,9 @@ export abstract class PagedCacheManager implements KvCacheManager {
   }
 }
 
-/** A sink block that no transfer fills, because it lies below the final window; it exists and holds nothing. */
-function isUnfilledSink({ sinkBlocks, group }: GroupPages, ordinal: number, { received }: Resident): boolean {
-  if (ordinal >= sinkBlocks || received === null) return false;
-  const { windowSize, tokensPerBlock } = group;
-  const isReceived = (ordinal + 1) * tokensPerBlock > received.begin;
-  return isReceived && ordinal < staleBlockEnd(received.end, windowSize, tokensPerBlock);
+/** Sinks are part of a transfer wherever its window begins. */
+function isPinned({ sinkBlocks }: GroupPages, ordinal: number, firstBlock: number): boolean {
+  return ordinal >= firstBlock || ordinal < sinkBlocks;
 }
 
 /** Releases the blocks behind the sinks and below `begin`. A pin keeps its own hold on them. */

@@ -19,11 +19,11 @@ export async function doctorCommand(args: readonly string[]): Promise<number> {
     found = await capabilities();
   } catch (error) {
     if (!(error instanceof CapabilityError)) throw error;
-    sayWithoutAddon(error.message, json);
+    sayWithoutAddon(error.message, await curveSupport(), json);
     return 1;
   }
   if (json) {
-    process.stdout.write(`${JSON.stringify({ ...THIS_BUILD, ...found }, null, 2)}\n`);
+    process.stdout.write(`${JSON.stringify({ ...THIS_BUILD, ...found, curve: await curveSupport() }, null, 2)}\n`);
     return 0;
   }
   const { addon, host, nixl, cuda } = found;
@@ -43,16 +43,40 @@ export async function doctorCommand(args: readonly string[]): Promise<number> {
       cuda.available ? `${cuda.deviceCount} devices, driver ${cuda.driverVersion}` : (cuda.reason ?? ''),
     ),
   ];
-  process.stdout.write(`${lines.join('\n')}\n`);
+  process.stdout.write(`${[...lines, curveLine(await curveSupport())].join('\n')}\n`);
   return 0;
 }
 
+interface CurveSupport {
+  readonly available: boolean;
+  readonly reason: string | null;
+}
+
+/** Loaded here: a broken installation of ZeroMQ must not keep the rest from being said. */
+async function curveSupport(): Promise<CurveSupport> {
+  try {
+    const { capability, version } = await import('zeromq');
+    if (capability.curve === true) return { available: true, reason: null };
+    return {
+      available: false,
+      reason: `libzmq ${version} was built without it; install the zeromq package's prebuilt binary`,
+    };
+  } catch (error) {
+    const why = error instanceof Error ? error.message : String(error);
+    return { available: false, reason: `the zeromq package does not load (${why}); install it again` };
+  }
+}
+
+function curveLine({ available, reason }: CurveSupport): string {
+  return line('CURVE', available, reason ?? 'encrypted control plane; `kv-transceiver keygen` makes the keys');
+}
+
 /** Agents and devices are looked at by the addon; what can be said without it is where NIXL would be looked for. */
-function sayWithoutAddon(reason: string, json: boolean): void {
+function sayWithoutAddon(reason: string, curve: CurveSupport, json: boolean): void {
   const library = process.env['KV_TRANSCEIVER_NIXL_LIB'] ?? null;
   const packageTree = nixlPackageTree() || null;
   if (json) {
-    const report = { ...THIS_BUILD, addon: null, reason, nixlSearch: { library, packageTree } };
+    const report = { ...THIS_BUILD, addon: null, reason, nixlSearch: { library, packageTree }, curve };
     process.stdout.write(`${JSON.stringify(report, null, 2)}\n`);
     return;
   }
@@ -67,6 +91,7 @@ function sayWithoutAddon(reason: string, json: boolean): void {
     line('host agent', false, unknown),
     line('nixl agent', false, `${unknown}; ${places.join(', ')}`),
     line('CUDA', false, unknown),
+    curveLine(curve),
   ];
   process.stdout.write(`${lines.join('\n')}\n`);
 }

@@ -53,6 +53,23 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['keygen'],
+    about: 'a key pair that encrypts and authenticates the control plane',
+    load: async () => {
+      const { keygenCommand, KEYGEN_OPTIONS } = await import('./keygen.js');
+      return { run: keygenCommand, options: KEYGEN_OPTIONS };
+    },
+  },
+  {
+    words: ['bench', 'sessions'],
+    about: 'what thousands of live requests cost the event loop and the heap',
+    load: async () => {
+      const { sessionsCommand } = await import('./bench/sessions/sessions-command.js');
+      const { SESSIONS_OPTIONS } = await import('./bench/sessions/sessions-options.js');
+      return { run: sessionsCommand, options: SESSIONS_OPTIONS };
+    },
+  },
+  {
     words: ['doctor'],
     about: 'what this machine and this build can do, and what is missing',
     load: async () => {

@@ -3,7 +3,7 @@ import { ConfigError } from '../errors.js';
 import type { ConfigFacts, ServerRole } from './facts.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
 import { ruleProblems, ruleWarnings } from './rules.js';
-import { cacheTransceiverSchema, type ParsedConfig } from './schema.js';
+import { bounceSchema, cacheTransceiverSchema, type ParsedConfig } from './schema.js';
 import { isMap, nameSettings } from './setting-keys.js';
 import { unavailableProblems } from './unavailable-settings.js';
 
@@ -58,6 +58,7 @@ export function resolveCacheTransceiverConfig(input: unknown, facts: ConfigFacts
     ...settings,
     role,
     backend: backend.chosen,
+    bounce: settings.kvCacheBounceSizeMb > 0 ? (settings.bounce ?? bounceSchema.parse({})) : null,
     enableEarlyPrefixTransfer: settings.enableEarlyPrefixTransfer ?? settings.enablePipelinedTransfer,
     noProgressTimeoutMs: settings.noProgressTimeoutMs ?? Math.min(DEFAULT_NO_PROGRESS_TIMEOUT_MS, kvTransferTimeoutMs),
   };
@@ -82,7 +83,9 @@ function problemOf(issue: z.core.$ZodIssue, settings: Readonly<Record<string, un
   const setting = issue.path.map(String).join('.');
   let value: unknown = settings;
   for (const key of issue.path) value = isMap(value) || Array.isArray(value) ? Reflect.get(value, key) : undefined;
-  return { setting, message: `${setting} ${issue.message}, got ${shown(value)}` };
+  // Whatever was written among the keys may be a secret in the wrong place.
+  const got = setting.startsWith('security.') && typeof value === 'string' ? 'other text' : shown(value);
+  return { setting, message: `${setting} ${issue.message}, got ${got}` };
 }
 
 function rejection(found: readonly ConfigProblem[]): ConfigError {

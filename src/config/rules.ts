@@ -1,7 +1,8 @@
 import type { ConfigFacts, ServerRole } from './facts.js';
-import { isIpv4, isLoopback } from './host-address.js';
+import { isHost } from './host-address.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
-import type { ParsedConfig } from './schema.js';
+import { bounceSchema, type ParsedConfig } from './schema.js';
+import { securityProblems, securityWarnings } from './security-rules.js';
 
 const MIB = 1024 * 1024;
 
@@ -13,26 +14,20 @@ export function ruleProblems(config: ParsedConfig, facts: ConfigFacts, role: Ser
     ...pipeliningProblems(config, facts, role),
     ...bounceProblems(config),
     ...listenProblems(config),
+    ...securityProblems(config),
   ];
 }
 
 export function ruleWarnings(config: ParsedConfig): ConfigWarning[] {
   const warnings: ConfigWarning[] = [];
-  const { noProgressTimeoutMs, kvTransferTimeoutMs, listen } = config;
+  const { noProgressTimeoutMs, kvTransferTimeoutMs } = config;
   if (noProgressTimeoutMs !== null && noProgressTimeoutMs > kvTransferTimeoutMs) {
     warnings.push({
       setting: 'noProgressTimeoutMs',
       message: `noProgressTimeoutMs ${noProgressTimeoutMs} has no effect above kvTransferTimeoutMs ${kvTransferTimeoutMs}`,
     });
   }
-  if (!isLoopback(listen.host)) {
-    warnings.push({
-      setting: 'security.allowPlaintext',
-      message:
-        `security.allowPlaintext: control frames on ${listen.host} are neither encrypted nor authenticated; ` +
-        'whoever reaches the port can ask for cached pages',
-    });
-  }
+  warnings.push(...securityWarnings(config));
   return warnings;
 }
 
@@ -91,22 +86,26 @@ function pipeliningProblems(config: ParsedConfig, facts: ConfigFacts, role: Serv
   return problems;
 }
 
+/** The arena holds two of the largest chunk, one that comes and one that goes, each in a block of a power of two. */
 function bounceProblems({ bounce, kvCacheBounceSizeMb }: ParsedConfig): ConfigProblem[] {
-  if (bounce === null) return [];
   if (kvCacheBounceSizeMb === 0) {
+    if (bounce === null) return [];
     return [problem('bounce', 'bounce has no effect without an arena; set kvCacheBounceSizeMb, or remove bounce')];
   }
-  if (bounce.maxChunkSize <= kvCacheBounceSizeMb * MIB) return [];
+  const { maxChunkSize } = bounce ?? bounceSchema.parse({});
+  const neededBytes = 2 * 2 ** Math.ceil(Math.log2(maxChunkSize));
+  if (neededBytes <= kvCacheBounceSizeMb * MIB) return [];
   return [
     problem(
       'bounce.maxChunkSize',
-      `bounce.maxChunkSize ${bounce.maxChunkSize} is larger than the arena of ${kvCacheBounceSizeMb} MiB; ` +
-        'lower bounce.maxChunkSize or raise kvCacheBounceSizeMb',
+      `bounce.maxChunkSize ${maxChunkSize} is too large for an arena of ${kvCacheBounceSizeMb} MiB, which must hold two of it, ` +
+        'each rounded up to a power of two; ' +
+        `lower bounce.maxChunkSize, or raise kvCacheBounceSizeMb to ${Math.ceil(neededBytes / MIB)}`,
     ),
   ];
 }
 
-function listenProblems({ listen, security }: ParsedConfig): ConfigProblem[] {
+function listenProblems({ listen }: ParsedConfig): ConfigProblem[] {
   const problems: ConfigProblem[] = [];
   if (typeof listen.port === 'object' && listen.port.first > listen.port.last) {
     problems.push(
@@ -132,21 +131,7 @@ function listenProblems({ listen, security }: ParsedConfig): ConfigProblem[] {
   if (listen.advertiseHost === '0.0.0.0') {
     problems.push(problem('listen.advertiseHost', 'listen.advertiseHost 0.0.0.0 is no address to connect to'));
   }
-  if (!isLoopback(listen.host) && !security.allowPlaintext) {
-    problems.push(
-      problem(
-        'security.allowPlaintext',
-        `listen.host ${listen.host} can be reached from other machines and control frames are not encrypted; ` +
-          'set listen.host to a loopback address, or security.allowPlaintext to true on a network you trust',
-      ),
-    );
-  }
   return problems;
-}
-
-function isHost(host: string): boolean {
-  if (/^[0-9.]+$/.test(host)) return isIpv4(host);
-  return /^[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?$/.test(host);
 }
 
 function problem(setting: string, message: string): ConfigProblem {

@@ -46,10 +46,19 @@ const ucxSchema = z.object({
   engineConfig: text('a list of UCX settings, such as "MAX_RMA_RAILS=4"').nullable().default(null),
 });
 
+/** A section that is given must name its key; `curve: null`, or none, is no encryption. */
+export const curveSchema = z.object(
+  {
+    secretKeyFile: text('the path of a key file; `kv-transceiver keygen` writes one'),
+    peers: z.record(z.string(), z.string('must be a public key'), 'must be a map from peer to public key').default({}),
+  },
+  'must be a map with secretKeyFile and peers',
+);
+
 const securitySchema = z.object({
-  curve: z.looseObject({}, 'must be a map of CURVE keys').nullable().default(null),
+  curve: curveSchema.nullable().default(null),
   allowPlaintext: flag().default(false),
-  allowedClients: z.array(text('a public key'), 'must be a list of public keys').default([]),
+  allowedClients: z.array(z.string('must be a public key'), 'must be a list of public keys').default([]),
 });
 
 const listenSchema = z.object({

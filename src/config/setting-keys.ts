@@ -66,8 +66,7 @@ function renamed(
 function pathsOf(schema: z.ZodObject, prefix: string): string[] {
   return Object.entries(schema.shape).flatMap(([name, field]) => {
     const nested = objectSchema(field);
-    const keys = nested === null ? [] : pathsOf(nested, `${prefix}${name}.`);
-    return keys.length === 0 ? [`${prefix}${name}`] : keys;
+    return nested === null ? [`${prefix}${name}`] : pathsOf(nested, `${prefix}${name}.`);
   });
 }
 
@@ -77,14 +76,14 @@ function objectSchema(schema: unknown): z.ZodObject | null {
   while (inner instanceof z.ZodDefault || inner instanceof z.ZodPrefault || inner instanceof z.ZodNullable) {
     inner = inner.def.innerType;
   }
-  // A loose object (CURVE keys) has no settings of its own.
-  return inner instanceof z.ZodObject && Object.keys(inner.shape).length > 0 ? inner : null;
+  return inner instanceof z.ZodObject ? inner : null;
 }
 
 export function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-function camelCase(key: string): string {
+/** `a_b` and `aB` are one name. */
+export function camelCase(key: string): string {
   return key.replace(/_([a-z0-9])/g, (_, letter: string) => letter.toUpperCase());
 }

@@ -14,20 +14,9 @@ interface UnavailableSetting {
  */
 const UNAVAILABLE_SETTINGS: readonly UnavailableSetting[] = [
   {
-    setting: 'kvCacheBounceSizeMb',
-    isAsked: (config) => config.kvCacheBounceSizeMb > 0,
-    reason: 'this build has no bounce path; set kvCacheBounceSizeMb to 0',
-  },
-  {
-    setting: 'security.curve',
-    isAsked: (config) => config.security.curve !== null,
-    reason:
-      'this build cannot encrypt control frames; remove security.curve and listen on loopback, or set security.allowPlaintext on a network you trust',
-  },
-  {
-    setting: 'security.allowedClients',
-    isAsked: (config) => config.security.allowedClients.length > 0,
-    reason: 'this build cannot tell clients apart (that needs security.curve); remove security.allowedClients',
+    setting: 'bounce.streams',
+    isAsked: ({ bounce }) => bounce !== null && bounce.streams > 1,
+    reason: 'this build packs and unpacks on one stream per agent; set bounce.streams to 1',
   },
   {
     setting: 'numTransferThreads',

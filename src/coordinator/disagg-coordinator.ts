@@ -1,42 +1,68 @@
 import type { Clock } from '../clock.js';
-import { StateError } from '../errors.js';
+import { ConfigError, StateError } from '../errors.js';
 import type { ScheduleStyle } from '../executor/request.js';
-import { type CoordinatorRequest, type CoordinatorResult, DisaggCall } from './disagg-call.js';
+import type { CoordinatorRequest, CoordinatorResult } from './coordinator-request.js';
+import { DisaggRequest } from './disagg-request.js';
 import type { DisaggServer } from './disagg-server.js';
+import { RoundRobinRouter } from './round-robin-router.js';
+import type { Router } from './router.js';
+import { ServerPool } from './server-pool.js';
 import type { SnowflakeIds } from './snowflake-ids.js';
 
 /** What a coordinator needs: its servers, its clock and its policy. */
 export interface DisaggCoordinatorOptions {
   readonly clock: Clock;
   readonly ids: SnowflakeIds;
-  readonly context: DisaggServer;
-  readonly generation: DisaggServer;
+  /** Further ones come by `contextServers.add`. */
+  readonly context: DisaggServer | readonly DisaggServer[];
+  readonly generation: DisaggServer | readonly DisaggServer[];
   /** Of requests that name none. */
   readonly scheduleStyle: ScheduleStyle;
+  /** Default: round robin. */
+  readonly contextRouter?: Router;
+  /** Default: round robin. */
+  readonly generationRouter?: Router;
+  /** Further tries of a request that failed for a reason that may pass, before its first token. Default 1. */
+  readonly maxRetries?: number;
 }
 
 /** A request under way. */
 export interface CoordinatorCall {
+  /** Of the newest try. */
   readonly id: bigint;
   /** The one outcome; never rejects. */
   readonly result: Promise<CoordinatorResult>;
-  /** Both servers have ended the request; never before `result`. */
+  /** The servers have ended the request; never before `result`. */
   readonly released: Promise<void>;
   /** Idempotent; a no-op after the outcome. */
   cancel(): void;
 }
 
 /**
- * Role: sends each request to a context and a generation server, as one request with one outcome.
+ * Role: sends each request to a context and a generation server, as one request with one outcome; to others when those fail.
  * Ownership: the servers stay the caller's.
  */
 export class DisaggCoordinator {
+  /** Who takes requests. Servers may be added, drained and removed while traffic runs. */
+  readonly contextServers: ServerPool;
+  readonly generationServers: ServerPool;
   readonly #o: DisaggCoordinatorOptions;
-  readonly #live = new Set<DisaggCall>();
+  readonly #live = new Set<DisaggRequest>();
   #closing = false;
 
+  /**
+   * @throws ConfigError for a number of retries that is none
+   * @throws ArgumentError for two servers of one role with one name
+   */
   constructor(options: DisaggCoordinatorOptions) {
+    const { context, generation, maxRetries = 1 } = options;
+    if (!Number.isSafeInteger(maxRetries) || maxRetries < 0)
+      throw new ConfigError(`maxRetries is ${maxRetries}; it must be a whole number from 0 on`);
     this.#o = options;
+    this.contextServers = new ServerPool('context', options.contextRouter ?? new RoundRobinRouter());
+    this.generationServers = new ServerPool('generation', options.generationRouter ?? new RoundRobinRouter());
+    for (const server of listed(context)) this.contextServers.add(server);
+    for (const server of listed(generation)) this.generationServers.add(server);
   }
 
   /** Requests that some server still works on. */
@@ -47,9 +73,16 @@ export class DisaggCoordinator {
   /** What a server refuses becomes the request's outcome. @throws StateError once `close` was called */
   submit(request: CoordinatorRequest): CoordinatorCall {
     if (this.#closing) throw new StateError('the coordinator is closing; submit to another one');
-    const { clock, ids, context, generation } = this.#o;
-    const scheduleStyle = request.scheduleStyle ?? this.#o.scheduleStyle;
-    const call = new DisaggCall({ id: ids.next(), clock, request, scheduleStyle, context, generation });
+    const { clock, ids, maxRetries = 1 } = this.#o;
+    const call = new DisaggRequest({
+      clock,
+      ids,
+      request,
+      scheduleStyle: request.scheduleStyle ?? this.#o.scheduleStyle,
+      context: this.contextServers,
+      generation: this.generationServers,
+      maxRetries,
+    });
     this.#live.add(call);
     void call.released.then(() => this.#live.delete(call));
     call.start();
@@ -75,4 +108,8 @@ export class DisaggCoordinator {
     await Promise.all([...this.#live].map((call) => call.released));
     timer?.cancel();
   }
+}
+
+function listed(servers: DisaggServer | readonly DisaggServer[]): readonly DisaggServer[] {
+  return 'submit' in servers ? [servers] : servers;
 }

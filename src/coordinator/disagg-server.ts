@@ -12,12 +12,30 @@ export interface ServerRequest {
   readonly transferPolicy: TransferPolicy | null;
 }
 
+/** Tokens of a prompt at one server. */
+export interface PromptUsage {
+  readonly promptTokens: number;
+  /** Of those, taken from its prefix cache. */
+  readonly cachedTokens: number;
+}
+
 /** How a request ended at a server. */
 export interface ServerResult {
   readonly outcome: RequestOutcome;
   readonly outputTokens: readonly number[];
   /** Null exactly unless failed. */
   readonly error: KvTransceiverError | null;
+  /** Left out by servers that do not count. */
+  readonly usage?: PromptUsage;
+}
+
+/** Whether a server takes requests. */
+export interface ServerCondition {
+  readonly phase: 'ready' | 'draining' | 'down';
+  /** Changes when another process answers under the server's name: what the earlier one had cached is gone. */
+  readonly incarnation: bigint;
+  /** For people; '' when ready. */
+  readonly reason: string;
 }
 
 /** What a server tells the coordinator about one request. */
@@ -41,6 +59,8 @@ export interface DisaggServer {
   readonly name: string;
   /** Control endpoint where generation servers ask for pages; null on a server that never writes any. */
   readonly infoEndpoint: string | null;
+  /** What is known of it right now, without asking it. Left out: always ready. */
+  condition?(): ServerCondition;
   /** @throws KvTransceiverError when the server refuses the request at once; it then has no call */
   submit(request: ServerRequest, events: ServerEvents): ServerCall;
 }

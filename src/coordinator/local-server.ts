@@ -44,8 +44,13 @@ export class LocalServer implements DisaggServer {
     executor.submit(llmRequest, {
       onContextAnswer: (_, params) => events.onContextAnswer?.(params),
       onToken: (_, token, index) => events.onToken?.(token, index),
-      onFinished: ({ outputTokens, error }, outcome) =>
-        resolveDone({ outcome, outputTokens: [...outputTokens], error }),
+      onFinished: ({ outputTokens, error, prepopulatedLen }, outcome) =>
+        resolveDone({
+          outcome,
+          outputTokens: [...outputTokens],
+          error,
+          usage: { promptTokens: request.promptTokens.length, cachedTokens: prepopulatedLen },
+        }),
     });
     return { done, cancel: () => void executor.cancel(llmRequest.id) };
   }

@@ -6,6 +6,9 @@ import { roleOf } from './request-states.js';
 import type { CapacityPort } from './scheduler.js';
 import { typedError } from './typed-error.js';
 
+/** Ended requests that are remembered before anybody looks which have drained. */
+const FORGET_AT = 64;
+
 /** A manager that says nothing of how it allocates. */
 const GROWS: CacheAllocation = { reservesPrompt: false, speculativeTokens: 0 };
 
@@ -34,6 +37,7 @@ export class CacheAdmission implements CapacityPort {
   readonly #committed: number[];
   /** Ended requests whose blocks a transfer still holds. */
   readonly #retained = new Set<RequestId>();
+  #forgetAt = FORGET_AT;
   #blocked: LlmRequest | null = null;
 
   constructor(options: CacheAdmissionOptions) {
@@ -114,7 +118,8 @@ export class CacheAdmission implements CapacityPort {
     this.#commit(demand, -1);
     this.#cache.freeRequest(request.id);
     this.#retained.add(request.id);
-    this.#forgetDrained();
+    // Now and then, so that the cost of a request does not grow with those that are retained.
+    if (this.#retained.size >= this.#forgetAt) this.#forgetDrained();
   }
 
   /** False: nobody but this request holds blocks, so that none will ever come back to it. */
@@ -126,6 +131,7 @@ export class CacheAdmission implements CapacityPort {
 
   #forgetDrained(): void {
     for (const id of this.#retained) if (!this.#cache.isPinned(id)) this.#retained.delete(id);
+    this.#forgetAt = Math.max(FORGET_AT, 2 * this.#retained.size);
   }
 
   /** Most blocks of `group` that the request holds at once. */
@@ -139,11 +145,10 @@ export class CacheAdmission implements CapacityPort {
     const sinks = Math.ceil(sinkTokens / tokensPerBlock);
     // What was received is kept from the final window on.
     const unseen = role === 'generation' ? staleBlockEnd(request.promptTokens.length, windowSize, tokensPerBlock) : 0;
-    // Blocks that leave the window stay as long as the transfer: it holds them from its first slice on.
-    const keepsAll = reservesPrompt || (role === 'context' && request.transferPolicy.pipelined);
+    // A transfer holds nothing that leaves the window before the prompt ends (see the ledger): it sends the final window only.
     const added = (role === 'generation' ? 1 : this.#options.chunkTokens) + speculativeTokens;
     // A window that starts inside a block spans one more.
-    const resident = keepsAll
+    const resident = reservesPrompt
       ? all - Math.max(0, unseen - sinks)
       : sinks + Math.ceil((windowSize + added) / tokensPerBlock) + 1;
     return Math.min(resident, all, slotCount);

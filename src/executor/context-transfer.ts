@@ -7,6 +7,9 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { typedError } from './typed-error.js';
 
+/** Prompts that are asked for their receivers in one turn: with thousands waiting, the rest has its turn next. */
+const POLLS_PER_TURN = 512;
+
 export interface ContextTransferOptions {
   readonly table: RequestTable;
   readonly transceiver: CacheTransceiver;
@@ -20,21 +23,54 @@ export interface ContextTransferOptions {
  */
 export class ContextTransfer {
   readonly #o: ContextTransferOptions;
+  /** Prompts that were never asked about: the first question starts their queue clock. */
+  #fresh: Entry[] = [];
+  /** Something may have changed for prompts that wait. */
+  #isDue = true;
+  #cursor: Iterator<Entry> | null = null;
 
   constructor(options: ContextTransferOptions) {
     this.#o = options;
   }
 
-  /** Generation first: a prompt whose receivers have all asked may be scheduled. */
-  prepare(): void {
+  /** A prompt was added. */
+  added(entry: Entry): void {
+    if (entry.request.state === 'DISAGG_CONTEXT_WAIT_SCHEDULER') this.#fresh.push(entry);
+  }
+
+  /** Receivers may have asked since the last look. */
+  activity(): void {
+    this.#isDue = true;
+  }
+
+  /**
+   * Generation first: a prompt whose receivers have all asked may be scheduled.
+   * @returns true when prompts are left to look at, so that another turn should come soon
+   */
+  prepare(): boolean {
+    const fresh = this.#fresh;
+    if (fresh.length > 0) this.#fresh = [];
+    for (const entry of fresh) this.#poll(entry);
+    if (this.#cursor === null && this.#isDue) {
+      this.#isDue = false;
+      this.#cursor = this.#o.table.in('DISAGG_CONTEXT_WAIT_SCHEDULER').values();
+    }
+    for (let polls = 0; this.#cursor !== null && polls < POLLS_PER_TURN; polls++) {
+      const next = this.#cursor.next();
+      if (next.done === true) this.#cursor = null;
+      else this.#poll(next.value);
+    }
+    return this.#cursor !== null;
+  }
+
+  #poll(entry: Entry): void {
     const { table, transceiver } = this.#o;
-    for (const entry of table.in('DISAGG_CONTEXT_WAIT_SCHEDULER')) {
-      if (entry.request.cancelRequested) continue;
-      try {
-        if (transceiver.receiverReady(entry.request)) table.advance(entry, 'receivers_ready');
-      } catch (error) {
-        this.#o.endings.abandon(entry, typedError(error, 'receiverReady failed'));
-      }
+    const { request, outcome } = entry;
+    if (outcome !== null || request.cancelRequested || request.state !== 'DISAGG_CONTEXT_WAIT_SCHEDULER') return;
+    try {
+      if (transceiver.receiverReady(request)) table.advance(entry, 'receivers_ready');
+    } catch (error) {
+      this.#o.endings.abandon(entry, typedError(error, 'receiverReady failed'));
     }
   }
 

@@ -1,3 +1,4 @@
+import type { KvTransceiverError } from '../errors.js';
 import type { DisaggregatedParams, LlmRequest } from './request.js';
 
 /** `cancelled` = ended by its user, an ordinary end; `failed` = `request.error` says why. */
@@ -36,6 +37,13 @@ export interface StepReport {
 export interface ExecutorEvents extends RequestEvents {
   /** After each step that ran a forward. */
   onStep?(report: StepReport): void;
+  /**
+   * The ranks of this server do not act together any more: one is gone, or they ran different steps. Every request of this rank has failed
+   * with `error`, and no new one is taken: restart all ranks.
+   */
+  onRankGroupLost?(error: KvTransceiverError): void;
+  /** Something an operator should see. Default: a process warning. */
+  onWarning?(message: string): void;
   /** A handler threw. Default: a process warning. */
   onHandlerError?(error: unknown, handler: string): void;
 }
@@ -60,6 +68,16 @@ export class EventSink {
 
   step(report: StepReport): void {
     this.#guard('onStep', () => this.#common.onStep?.(report));
+  }
+
+  rankGroupLost(error: KvTransceiverError): void {
+    this.#guard('onRankGroupLost', () => this.#common.onRankGroupLost?.(error));
+  }
+
+  warning(message: string): void {
+    const { onWarning } = this.#common;
+    if (onWarning === undefined) process.emitWarning(`kv-transceiver: ${message}`);
+    else this.#guard('onWarning', () => onWarning.call(this.#common, message));
   }
 
   #guard(handler: string, call: () => void): void {

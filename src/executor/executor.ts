@@ -2,6 +2,7 @@ import { chainBlockHashes } from '../cache/block-hash.js';
 import type { CachePrompt, KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import { InternalError, type KvTransceiverError, ResourceError, StateError } from '../errors.js';
+import type { RankGroup } from '../rank-group/rank-group.js';
 import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
 import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
@@ -10,15 +11,19 @@ import { EventSink, type ExecutorEvents, type RequestEvents } from './executor-e
 import { type ContextIdentity, ForwardStage } from './forward-stage.js';
 import { GenerationTransfer } from './generation-transfer.js';
 import type { ModelEngine } from './model-engine.js';
+import { RankConsensus, type RankGroupStats } from './rank-consensus.js';
 import type { LlmRequest } from './request.js';
 import { hasTransfer, RequestEndings } from './request-endings.js';
 import { type Entry, RequestTable } from './request-table.js';
 import { checkLimits, planStep, type SchedulerLimits, type StepPlan } from './scheduler.js';
 import { TokenDelivery } from './token-delivery.js';
+import { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 import { WakeSignal } from './wake-signal.js';
 
 const HOUSEKEEPING_INTERVAL_MS = 100;
+/** The default of the setting kvTransferTimeoutMs. */
+const TRANSFER_TIMEOUT_MS = 60_000;
 
 /** Parts and limits of one executor. */
 export interface ExecutorOptions {
@@ -34,6 +39,13 @@ export interface ExecutorOptions {
   readonly blockHashesOf?: (request: LlmRequest) => CachePrompt['blockHashes'];
   /** How often a loop that waits looks again by itself. Default 100. */
   readonly housekeepingIntervalMs?: number;
+  /**
+   * The other ranks of this instance, which run the same requests under the same ids. Stays the caller's. Default: there are none.
+   * Every rank's engine must sample the same tokens.
+   */
+  readonly rankGroup?: RankGroup;
+  /** Several ranks: what some rank never learns of holds the others for twice this. Default 60000, as the setting. */
+  readonly kvTransferTimeoutMs?: number;
 }
 
 /** Counters since the executor started. */
@@ -43,6 +55,8 @@ export interface ExecutorStats {
   /** Forwards that were launched. */
   readonly steps: number;
   readonly live: number;
+  /** Null on a server of one rank. */
+  readonly rankGroup: RankGroupStats | null;
 }
 
 /** What `Executor.close` left. */
@@ -53,10 +67,11 @@ export interface ExecutorCloseReport {
 }
 
 /**
- * Role: the loop of one server: check transfers, cancels -> prepare -> schedule -> early prefix -> forward -> send -> results.
+ * Role: the loop of one rank of a server: check transfers, cancels -> prepare -> schedule -> early prefix -> forward -> send -> results.
  * Why: one plain schedule whose stages are separate calls, so that a schedule that overlaps steps needs no second code path.
  * Ownership: a request belongs to the executor from `submit` to `onFinished`. The engine and the transceiver stay the caller's.
  * Threading: never blocks; gives the event loop a turn after every step and sleeps when nothing can be done.
+ * Several ranks: the loop of each does the same at the same step; `RankConsensus` stands between what a rank sees and what the loop does.
  * Ordering: `forward` resolves when the work is enqueued; its slices are submitted behind its event at once; its results are awaited before
  *   the next step is scheduled.
  */
@@ -65,7 +80,7 @@ export class Executor {
   readonly #transceiver: CacheTransceiver;
   readonly #limits: SchedulerLimits;
   readonly #housekeepingIntervalMs: number;
-  readonly #table = new RequestTable();
+  readonly #table: RequestTable;
   readonly #events: EventSink;
   readonly #admission: CacheAdmission;
   readonly #endings: RequestEndings;
@@ -73,17 +88,20 @@ export class Executor {
   readonly #generation: GenerationTransfer;
   readonly #forward: ForwardStage;
   readonly #wake: WakeSignal;
+  readonly #ranks: RankConsensus | null;
   readonly #loop: Promise<void>;
   #phase: 'open' | 'draining' | 'aborting' | 'closed' = 'open';
   #turns = 0;
   #steps = 0;
   #failedAtClose = 0;
+  #parted: KvTransceiverError | null = null;
 
   /** Starts the loop. @throws ConfigError for limits out of range */
   constructor(options: ExecutorOptions) {
     checkLimits(options.limits);
     const { clock, cache, transceiver, engine, limits } = options;
-    const table = this.#table;
+    const table = new RequestTable(cache.tokensPerBlock);
+    this.#table = table;
     this.#clock = clock;
     this.#transceiver = transceiver;
     this.#limits = limits;
@@ -113,6 +131,8 @@ export class Executor {
     this.#admission = admission;
     this.#endings = endings;
     this.#context = transfer;
+    const ranks = this.#joinRanks(options, table, endings);
+    this.#ranks = ranks;
     this.#generation = new GenerationTransfer({
       table,
       cache,
@@ -122,9 +142,15 @@ export class Executor {
       endings,
       tokens,
       onPagesReady: () => this.#wake.raise(),
+      ranks,
     });
-    this.#forward = new ForwardStage({ clock, cache, engine, table, transfer, endings, events, tokens, identity });
-    transceiver.onActivity(() => this.#wake.raise());
+    const onPagesLent = (request: LlmRequest): void => ranks?.share(request);
+    const stage = { clock, cache, engine, table, transfer, endings, events, tokens, identity, onPagesLent };
+    this.#forward = new ForwardStage(stage);
+    transceiver.onActivity(() => {
+      transfer.activity();
+      this.#wake.raise();
+    });
     this.#loop = this.#run();
   }
 
@@ -135,15 +161,25 @@ export class Executor {
    * @throws StateError once `close` was called
    */
   submit(request: LlmRequest, events: RequestEvents = {}): void {
+    if (this.#parted !== null) {
+      const text = `the ranks of this server do not act together any more (${this.#parted.message}); restart all of them`;
+      throw new StateError(text, { cause: this.#parted });
+    }
     if (this.#phase !== 'open') throw new StateError('the executor is closing; submit to another server');
     validateRequest(request);
     this.#admission.assertFits(request);
-    this.#table.add(request, events, this.#clock.now());
+    if (this.#ranks !== null) this.#ranks.submit(request, events);
+    else this.#context.added(this.#table.add(request, events, this.#clock.now()));
     this.#wake.raise();
   }
 
   /** Ends a request for its user. False: nothing to cancel (unknown, finished, or cancelled before). */
   cancel(id: RequestId): boolean {
+    if (this.#ranks !== null) {
+      const isNews = this.#ranks.cancel(id);
+      if (isNews) this.#wake.raise();
+      return isNews;
+    }
     const entry = this.#table.byId(id);
     if (entry === undefined || entry.outcome !== null || entry.request.cancelRequested) return false;
     entry.request.cancelRequested = true;
@@ -153,7 +189,12 @@ export class Executor {
   }
 
   stats(): ExecutorStats {
-    return { turns: this.#turns, steps: this.#steps, live: this.#table.size };
+    return {
+      turns: this.#turns,
+      steps: this.#steps,
+      live: this.#liveCount,
+      rankGroup: this.#ranks?.stats() ?? null,
+    };
   }
 
   /**
@@ -184,14 +225,16 @@ export class Executor {
     await Promise.race([this.#loop, expired]);
     timer?.cancel();
     return {
-      drained: this.#table.size === 0 && this.#failedAtClose === 0,
-      failed: this.#failedAtClose + this.#table.size,
+      drained: this.#liveCount === 0 && this.#failedAtClose === 0,
+      failed: this.#failedAtClose + this.#liveCount,
     };
   }
 
   async #run(): Promise<void> {
     // The constructor returns before the first turn.
     await this.#clock.nextTurn();
+    // The first exchange is entered when some rank has a request: the other ranks may start a while later.
+    if (this.#ranks !== null) await this.#rest();
     while (!this.#ended()) {
       this.#turns += 1;
       let acted = false;
@@ -202,34 +245,91 @@ export class Executor {
         this.#abandonAll(typedError(error, 'the executor loop failed'));
       }
       if (acted) await this.#clock.nextTurn();
-      else if (!this.#ended()) await this.#wake.wait(this.#table.size > 0 ? this.#housekeepingIntervalMs : null);
+      else if (!this.#ended()) await this.#rest();
     }
+    // The others must not wait for a rank that is gone.
+    if (this.#ranks?.hasParted === false) await this.#ranks.cross({ leaving: true });
     this.#phase = 'closed';
   }
 
+  get #liveCount(): number {
+    return this.#table.size + (this.#ranks?.waitingCount ?? 0);
+  }
+
   #ended(): boolean {
-    return this.#phase !== 'open' && this.#table.size === 0;
+    return this.#phase !== 'open' && this.#liveCount === 0;
+  }
+
+  /** Sleeps until there may be something to do; with several ranks, until there is something to tell or to hear. */
+  async #rest(): Promise<void> {
+    const ranks = this.#ranks;
+    ranks?.rest();
+    do {
+      await this.#wake.wait(this.#liveCount > 0 ? this.#housekeepingIntervalMs : null);
+      this.#context.activity();
+      ranks?.look();
+      this.#generation.postDelayed();
+    } while (ranks !== null && !ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
+  }
+
+  #joinRanks(options: ExecutorOptions, table: RequestTable, endings: RequestEndings): RankConsensus | null {
+    const { rankGroup: group, clock, cache, transceiver, kvTransferTimeoutMs = TRANSFER_TIMEOUT_MS } = options;
+    if (group === undefined || group.size === 1) return null;
+    const ranks = new RankConsensus({
+      group,
+      clock,
+      cache,
+      table,
+      endings,
+      transceiver,
+      transferTimeoutMs: kvTransferTimeoutMs,
+      onArrived: (entry, firstTokens) => this.#generation.arrived(entry, firstTokens),
+      onNews: () => this.#wake.raise(),
+      onWarning: (message) => this.#events.warning(message),
+      onParted: (error) => this.#onParted(error),
+    });
+    endings.shareWith(ranks);
+    return ranks;
+  }
+
+  #onParted(error: KvTransceiverError): void {
+    const wasOpen = this.#phase === 'open';
+    this.#parted = error;
+    if (wasOpen) {
+      this.#phase = 'draining';
+      this.#events.rankGroupLost(error);
+    }
   }
 
   /** @returns true when something was launched or ended, so that another step may find work at once */
   async #step(): Promise<boolean> {
-    this.#checkTransfers();
-    this.#cancelPending();
+    if (this.#ranks === null) {
+      await this.#checkTransfers();
+      this.#cancelPending();
+    } else {
+      this.#ranks.look();
+      if (this.#phase !== 'aborting') await this.#ranks.cross({ leaving: false });
+      if (this.#ranks.hasParted) return true;
+    }
     if (this.#phase === 'aborting') {
-      this.#failedAtClose += this.#table.size;
-      this.#abandonAll(new StateError('the executor was closed before the request ended'));
+      this.#failedAtClose += this.#liveCount;
+      const error = new StateError('the executor was closed before the request ended');
+      if (this.#ranks === null) this.#abandonAll(error);
+      else await this.#ranks.leave(error);
       return true;
     }
-    this.#context.prepare();
-    this.#generation.postReceives();
+    // What is left to look at has the next turn.
+    if (this.#ranks === null && this.#context.prepare()) this.#wake.raise();
+    const morePosts = this.#generation.postReceives();
     const plan = planStep(
       this.#limits,
       requestsOf(this.#table.in('GENERATION_IN_PROGRESS')),
       requestsOf(this.#table.in('CONTEXT_INIT')),
       this.#admission,
     );
+    this.#ranks?.planned(plan);
     const ran = await this.#runForward(plan);
-    return ran || this.#failIfStuck();
+    return ran || morePosts || this.#failIfStuck();
   }
 
   async #runForward(plan: StepPlan): Promise<boolean> {
@@ -250,8 +350,12 @@ export class Executor {
     return true;
   }
 
-  #checkTransfers(): void {
-    for (const settled of this.#transceiver.takeSettled()) {
+  /** In portions: thousands that end at once must not hold up the event loop. */
+  async #checkTransfers(): Promise<void> {
+    const outcomes = this.#transceiver.takeSettled();
+    const budget = new TurnBudget(this.#clock);
+    for (const settled of outcomes) {
+      if (budget.isSpent()) await budget.nextTurn();
       const entry = this.#table.find(settled.request);
       // An ended request: its outcome was decided here, and the ledger alone says when its pages are free.
       if (entry === undefined || entry.outcome !== null) continue;
@@ -268,7 +372,7 @@ export class Executor {
     if (settled.outcome === 'completed') {
       if (settled.side === 'context') this.#endings.complete(entry);
       else if (byUser) this.#endings.cancel(entry);
-      else this.#generation.arrived(entry, settled);
+      else this.#generation.arrived(entry, settled.firstTokens);
     } else if (settled.outcome === 'cancelled' && byUser) {
       this.#endings.cancel(entry);
     } else {

@@ -10,6 +10,7 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { decodePosition, type StepPlan } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
+import { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** What a context server says of itself in its answers. */
@@ -29,6 +30,8 @@ export interface ForwardStageOptions {
   readonly events: EventSink;
   readonly tokens: TokenDelivery;
   readonly identity: ContextIdentity;
+  /** Called at launch with each context request whose pages this step may hand to a transfer. */
+  readonly onPagesLent: (request: LlmRequest) => void;
 }
 
 interface Work {
@@ -83,7 +86,9 @@ export class ForwardStage {
 
   async retire(step: StepInFlight): Promise<void> {
     const result = await step.result;
+    const budget = new TurnBudget(this.#o.clock);
     for (const work of [...step.context, ...step.generation]) {
+      if (budget.isSpent()) await budget.nextTurn();
       const { entry } = work;
       entry.computing = false;
       if (result instanceof Error) this.#o.endings.abandon(entry, result);
@@ -93,11 +98,13 @@ export class ForwardStage {
     }
     if (result instanceof Error) return;
     for (const { entry, scheduled } of step.context) {
+      if (budget.isSpent()) await budget.nextTurn();
       if (entry.outcome === null && scheduled.chunkEnd === entry.request.promptTokens.length) {
         this.#finishPrompt(entry, result);
       }
     }
     for (const { entry } of step.generation) {
+      if (budget.isSpent()) await budget.nextTurn();
       if (entry.outcome === null) this.#finishDecode(entry, result);
     }
   }
@@ -112,6 +119,8 @@ export class ForwardStage {
       if (chunkStart === request.prepopulatedLen) {
         this.#o.events.emit(entry.events, 'onPrefillStarted', request, this.#o.clock.now());
       }
+      const isLast = chunkEnd === request.promptTokens.length;
+      if (entry.role === 'context' && (isLast || request.transferPolicy.pipelined)) this.#o.onPagesLent(request);
       const pagesReady = this.#pagesReady(entry);
       if (entry.outcome !== null) continue;
       this.#o.transfer.sendEarlyPrefix(entry, pagesReady);

@@ -1,12 +1,16 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import { ProtocolError } from '../errors.js';
-import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
+import type { CacheTransceiver } from '../session/cache-transceiver.js';
 import type { CacheAdmission } from './cache-admission.js';
+import type { LlmRequest } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import { planReceives, promptBlocks, type SchedulerLimits } from './scheduler.js';
+import { planReceives, type SchedulerLimits } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
 import { typedError } from './typed-error.js';
+
+/** Receives that one step lets in: a flood of requests must not hold up the event loop. */
+const RECEIVES_PER_STEP = 64;
 
 export interface GenerationTransferOptions {
   readonly table: RequestTable;
@@ -18,28 +22,64 @@ export interface GenerationTransferOptions {
   readonly tokens: TokenDelivery;
   /** A receive that waited for its pages may be posted now. */
   readonly onPagesReady: () => void;
+  /** Several ranks: told of every receive that the plan lets in, before it is posted. Null on a server of one rank. */
+  readonly ranks: { receivesPlanned(requests: readonly LlmRequest[]): void; share(request: LlmRequest): void } | null;
 }
 
 /** Role: the generation side's talk with the transceiver: posts receives as the buffer and the pool allow, and turns arrivals into decode. */
 export class GenerationTransfer {
   readonly #o: GenerationTransferOptions;
+  /** One rank: receives that were let in and whose pages are still being moved. They are let in again by the next step. */
+  readonly #delayed = new Set<Entry>();
+  /** Several ranks: receives that all ranks count as posted while pages of this one are still being moved. */
+  readonly #unposted = new Set<Entry>();
 
   constructor(options: GenerationTransferOptions) {
     this.#o = options;
   }
 
-  postReceives(): void {
-    const { table, cache, admission, limits } = this.#o;
+  /** @returns true when more may be let in at once, by another step */
+  postReceives(): boolean {
+    const { table, cache, admission, limits, ranks } = this.#o;
+    this.postDelayed();
     const waiting = table.in('DISAGG_GENERATION_INIT');
-    if (waiting.size === 0) return;
-    let bufferBlocks = 0;
-    for (const { request } of table.in('DISAGG_GENERATION_TRANS_IN_PROGRESS')) {
-      bufferBlocks += promptBlocks(request, cache.tokensPerBlock);
+    if (waiting.size === 0) {
+      ranks?.receivesPlanned([]);
+      return false;
     }
-    const requests = [...waiting].map((entry) => entry.request);
-    for (const request of planReceives(limits, requests, bufferBlocks, cache.tokensPerBlock, admission)) {
+    const { receivingBlocks } = table;
+    for (const entry of this.#delayed) if (entry.outcome !== null) this.#delayed.delete(entry);
+    const before = this.#delayed.size;
+    const most = RECEIVES_PER_STEP + before;
+    let posted = 0;
+    const planned = planReceives(limits, requestsOf(waiting), receivingBlocks, cache.tokensPerBlock, admission, most);
+    ranks?.receivesPlanned(planned);
+    for (const request of planned) {
       const entry = table.find(request);
-      if (entry !== undefined && this.#mayBeWritten(entry)) this.#post(entry);
+      if (entry === undefined) continue;
+      if (ranks === null) {
+        if (this.#mayBeWritten(entry)) {
+          this.#delayed.delete(entry);
+          this.#post(entry);
+          posted += 1;
+        } else if (entry.outcome === null) this.#delayed.add(entry);
+        continue;
+      }
+      // When pages are ready differs from rank to rank; what the next plan counts must not.
+      ranks.share(request);
+      table.advance(entry, 'receive_posted');
+      this.#unposted.add(entry);
+    }
+    this.postDelayed();
+    return planned.length === most && (ranks !== null || posted > 0 || this.#delayed.size > before);
+  }
+
+  /** Several ranks: posts what waited for its pages only. */
+  postDelayed(): void {
+    for (const entry of this.#unposted) {
+      if (entry.outcome === null && !this.#mayBeWritten(entry)) continue;
+      this.#unposted.delete(entry);
+      if (entry.outcome === null) this.#request(entry);
     }
   }
 
@@ -57,11 +97,11 @@ export class GenerationTransfer {
   }
 
   /** The whole prompt is here: the context server's first token is the first one the user sees. */
-  arrived(entry: Entry, settled: Settled): void {
+  arrived(entry: Entry, arrivedTokens: readonly number[]): void {
     const { request } = entry;
     const { table, cache, endings, tokens } = this.#o;
     // Generation first brings the tokens beside the pages; context first brought them with the request.
-    const firstTokens = settled.firstTokens.length > 0 ? settled.firstTokens : (request.disagg?.firstGenTokens ?? []);
+    const firstTokens = arrivedTokens.length > 0 ? arrivedTokens : (request.disagg?.firstGenTokens ?? []);
     if (firstTokens.length === 0) {
       endings.fail(entry, new ProtocolError(`request ${request.id}: the cache arrived without a first token`));
       return;
@@ -78,11 +118,20 @@ export class GenerationTransfer {
   }
 
   #post(entry: Entry): void {
+    if (this.#request(entry)) this.#o.table.advance(entry, 'receive_posted');
+  }
+
+  #request(entry: Entry): boolean {
     try {
       this.#o.transceiver.requestAndReceiveAsync(entry.request);
-      this.#o.table.advance(entry, 'receive_posted');
+      return true;
     } catch (error) {
       this.#o.endings.fail(entry, typedError(error, 'requestAndReceiveAsync failed'));
+      return false;
     }
   }
+}
+
+function* requestsOf(entries: Iterable<Entry>): Iterable<LlmRequest> {
+  for (const { request } of entries) yield request;
 }

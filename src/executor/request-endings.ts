@@ -14,15 +14,28 @@ export interface RequestEndingsOptions {
   readonly events: EventSink;
 }
 
+/** Several ranks that act alike: none ends a request by itself. */
+export interface SharedEndings {
+  /** False: the failure takes effect now. */
+  defersFailure(entry: Entry, error: KvTransceiverError): boolean;
+  ended(entry: Entry): void;
+}
+
 /**
  * Role: the only way a request ends: outcome, then its blocks, then the caller hears, each once.
  * Ordering: a request whose pages a forward is writing gets its outcome at once and gives the pages up when the forward ended.
  */
 export class RequestEndings {
   readonly #o: RequestEndingsOptions;
+  #ranks: SharedEndings | null = null;
 
   constructor(options: RequestEndingsOptions) {
     this.#o = options;
+  }
+
+  /** From now on failures are agreed with the other ranks. */
+  shareWith(ranks: SharedEndings): void {
+    this.#ranks = ranks;
   }
 
   complete(entry: Entry): void {
@@ -35,7 +48,7 @@ export class RequestEndings {
 
   /** The transfer itself ended, or there is none: nobody else has to be told. */
   fail(entry: Entry, error: KvTransceiverError): void {
-    if (entry.outcome !== null) return;
+    if (entry.outcome !== null || this.#ranks?.defersFailure(entry, error) === true) return;
     entry.request.error = error;
     this.#end(entry, 'failed', 'failed');
   }
@@ -53,6 +66,7 @@ export class RequestEndings {
     if (outcome === null) return;
     this.#o.admission.free(request);
     this.#o.table.remove(entry);
+    this.#ranks?.ended(entry);
     this.#o.events.emit(entry.events, 'onFinished', request, outcome, this.#o.clock.now());
   }
 

@@ -3,6 +3,9 @@ import { ArgumentError } from '../errors.js';
 import type { RequestEvents, RequestOutcome } from './executor-events.js';
 import type { LlmRequest, RequestState } from './request.js';
 import { isTerminal, REQUEST_TRANSITIONS, type RequestEvent, type RequestRole, roleOf } from './request-states.js';
+import { promptBlocks } from './scheduler.js';
+
+const RECEIVING: RequestState = 'DISAGG_GENERATION_TRANS_IN_PROGRESS';
 
 /** What the executor knows of one request beyond the request itself. */
 export interface Entry {
@@ -28,10 +31,21 @@ export class RequestTable {
     (Object.keys(REQUEST_TRANSITIONS.transitions) as RequestState[]).map((state) => [state, new Set<Entry>()]),
   );
   readonly #cancelling = new Set<Entry>();
+  readonly #tokensPerBlock: number;
   #nextOrder = 0;
+  #receivingBlocks = 0;
+
+  constructor(tokensPerBlock: number) {
+    this.#tokensPerBlock = tokensPerBlock;
+  }
 
   get size(): number {
     return this.#entries.size;
+  }
+
+  /** Blocks of the prompts that are being received. */
+  get receivingBlocks(): number {
+    return this.#receivingBlocks;
   }
 
   /** Requests whose user cancelled them and that are not finished. */
@@ -81,9 +95,10 @@ export class RequestTable {
   advance(entry: Entry, event: RequestEvent): void {
     const { request } = entry;
     const next = REQUEST_TRANSITIONS.next(request.state, event);
-    this.in(request.state).delete(entry);
+    this.#leave(entry);
     request.state = next;
     this.in(next).add(entry);
+    if (next === RECEIVING) this.#receivingBlocks += promptBlocks(request, this.#tokensPerBlock);
     if (next === 'CONTEXT_INIT') entry.order = this.#nextOrder++;
     if (isTerminal(next)) this.#cancelling.delete(entry);
   }
@@ -100,7 +115,15 @@ export class RequestTable {
 
   remove(entry: Entry): void {
     this.#entries.delete(entry.request.id);
-    this.in(entry.request.state).delete(entry);
+    this.#leave(entry);
     this.#cancelling.delete(entry);
+  }
+
+  #leave(entry: Entry): void {
+    const { request } = entry;
+    const wasThere = this.in(request.state).delete(entry);
+    if (wasThere && request.state === RECEIVING) {
+      this.#receivingBlocks -= promptBlocks(request, this.#tokensPerBlock);
+    }
   }
 }

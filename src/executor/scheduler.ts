@@ -88,6 +88,7 @@ export function planStep(
  * Decides which generation requests may post their receive, first come first served. A prompt larger than the whole buffer is let in
  * when the buffer is empty, and then alone.
  * @param bufferBlocks blocks of the prompts being received now
+ * @param mostRequests most requests to let in by one call
  */
 export function planReceives(
   limits: SchedulerLimits,
@@ -95,12 +96,14 @@ export function planReceives(
   bufferBlocks: number,
   tokensPerBlock: number,
   port: CapacityPort,
+  mostRequests = Infinity,
 ): readonly LlmRequest[] {
   const most =
     limits.maxTokensInBuffer === null ? Infinity : Math.max(1, Math.floor(limits.maxTokensInBuffer / tokensPerBlock));
   const receive: LlmRequest[] = [];
   let used = bufferBlocks;
   for (const request of waiting) {
+    if (receive.length >= mostRequests) break;
     const blocks = promptBlocks(request, tokensPerBlock);
     if (used > 0 && used + blocks > most) break;
     const admission = port.admit(request);

@@ -1,12 +1,14 @@
 import { type BlockRun, HOLE, runEnd } from './block-run.js';
 import { assertCount, assertPositive } from './bounds.js';
 
+const MAX_PARTS = 64 * 1024;
+
 /**
  * The only rule by which source and destination blocks meet: ordinal `o` moves iff both runs hold a slot at `o`. Windows, reuse
  * hits and chunk bounds only decide which ordinals a run covers.
  *
  * @returns source slot, destination slot, source slot, ... in ascending ordinal; O(overlap of the two runs)
- * @throws RangeError for a negative or fractional `begin`, a stride below 1, or a negative slot that is not HOLE
+ * @throws RangeError for a negative or fractional `begin`, a stride below 1, ordinals beyond 2^53, or a negative slot that is not HOLE
  * @example pairRuns({ begin: 4, slots: Int32Array.of(9, 3) }, { begin: 5, slots: Int32Array.of(7, 8) }) // Int32Array [3, 7]
  */
 export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
@@ -39,7 +41,7 @@ export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
  * @param sourceParts smaller blocks in a source block; 1 unless the source has the larger blocks
  * @param destinationParts the same of the destination; one of the two is 1
  * @returns for each part of the larger block the pairs that move it, as `pairRuns` gives them; O(overlap in smaller blocks)
- * @throws RangeError as `pairRuns`, and when neither part count is 1
+ * @throws RangeError as `pairRuns`, when neither part count is 1, or one is above 64 Ki
  * @example
  * // 64-token blocks into 16-token blocks: block 1 is the smaller blocks 4..7, of which the receiver wants 5 and 6.
  * pairSubBlocks({ begin: 1, slots: Int32Array.of(9) }, 4, { begin: 5, slots: Int32Array.of(2, 3) }, 1)
@@ -53,12 +55,16 @@ export function pairSubBlocks(
 ): Int32Array[] {
   assertPositive(sourceParts, 'sourceParts');
   assertPositive(destinationParts, 'destinationParts');
+  const parts = Math.max(sourceParts, destinationParts);
+  // The answer has a list for each part.
+  if (parts > MAX_PARTS)
+    throw new RangeError(`at most ${MAX_PARTS} smaller blocks in a larger one, got ${parts} parts`);
   if (sourceParts !== 1 && destinationParts !== 1) {
     throw new RangeError(`one side must have the smaller blocks, got ${sourceParts} and ${destinationParts} parts`);
   }
   if (sourceParts === destinationParts) return [pairRuns(source, destination)];
-  checkRun(source, 'source');
-  checkRun(destination, 'destination');
+  checkRun(source, 'source', sourceParts);
+  checkRun(destination, 'destination', destinationParts);
   return pairParts(source, sourceParts, destination, destinationParts);
 }
 
@@ -98,9 +104,12 @@ function pairParts(source: BlockRun, sourceParts: number, destination: BlockRun,
   return pairs.map((list, part) => (filled[part] === list.length ? list : list.slice(0, filled[part])));
 }
 
-function checkRun(run: BlockRun, side: string): void {
-  assertCount(run.begin, `${side}.begin`);
-  if (run.stride !== undefined) assertPositive(run.stride, `${side}.stride`);
+function checkRun(run: BlockRun, side: string, parts = 1): void {
+  const { begin, stride = 1 } = run;
+  assertCount(begin, `${side}.begin`);
+  assertPositive(stride, `${side}.stride`);
+  // Beyond 2^53 an ordinal no longer counts up by one, and a walk over them would not end.
+  assertCount((begin + run.slots.length * stride) * parts, `${side}: the end of the run in smaller blocks`);
 }
 
 function refuseSlots(from: number, to: number, ordinal: number): never {

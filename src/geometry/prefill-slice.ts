@@ -58,8 +58,9 @@ export function prefillSlice(chunk: PrefillChunk): PrefillSlice | null {
   // No chunk covers the reused prefix, so the first slice carries it unless it already left on its own.
   const begin = isFirst && !prefixSent ? 0 : blocksFilledBy(chunkStart, tokensPerBlock);
   const end = isLast ? blocksCovering(chunkEnd, tokensPerBlock) : blocksFilledBy(chunkEnd, tokensPerBlock);
-  const beginBlock = Math.min(begin, blockCount);
-  const endBlock = Math.min(end, blockCount);
+  // Math.max: a bound of -0 leaves as 0.
+  const beginBlock = Math.max(0, Math.min(begin, blockCount));
+  const endBlock = Math.max(0, Math.min(end, blockCount));
   // A block that this chunk leaves half done is the next slice's first: its begin floors to the same block.
   if (endBlock <= beginBlock && !isLast) return null;
   return { beginBlock, endBlock, isLast };

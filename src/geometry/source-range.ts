@@ -7,6 +7,8 @@ export interface GroupShape {
   readonly kind: 'attention' | 'latent' | 'state';
   /** Sliding window in tokens, or null for full attention. */
   readonly windowSize: number | null;
+  /** First tokens that stay resident beside the window, in whole blocks. Default 0; without meaning where there is no window. */
+  readonly sinkTokens?: number;
 }
 
 /** Block ordinals `[begin, end)`. */
@@ -16,7 +18,7 @@ export interface BlockRange {
 }
 
 /**
- * What to ask the cache manager for, for one layer group and one slice.
+ * What to ask the cache manager for, for one layer group and one slice; `sinkRange` names the sink blocks below the window.
  *
  * Windowed groups leave out blocks that are outside the *final* window: that depends on the whole prompt, never on the chunk, so
  * both sides agree on it without talking. Recurrent state changes with every token and goes once, with the last slice, as the one

@@ -11,6 +11,8 @@ export interface GroupSpec {
   readonly kind: 'attention' | 'latent' | 'state';
   /** Tokens, or null for full attention. */
   readonly windowSize: number | null;
+  /** First tokens that stay resident beside the window. Default 0. */
+  readonly sinkTokens?: number;
   readonly tokensPerBlock: number;
   /** Global layer ids, ascending. */
   readonly layers: readonly number[];
@@ -131,6 +133,7 @@ function layOutGroup(spec: PageTableSpec, group: GroupSpec, field: string, pools
   return {
     kind: group.kind,
     windowSize: group.windowSize,
+    ...(group.sinkTokens === undefined || group.sinkTokens === 0 ? {} : { sinkTokens: group.sinkTokens }),
     tokensPerBlock: group.tokensPerBlock,
     slotCount: group.slotCount,
     views: parts.map(({ bytes: _, ...view }, part) => ({ ...view, layers: entries[part] ?? [] })),

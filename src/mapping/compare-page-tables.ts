@@ -69,6 +69,10 @@ function compareGroups(a: PlacedGroup, b: PlacedGroup, entries: readonly EntryPa
   if (windowA !== windowB) {
     differ('windowSize', windowA, windowB, 'the window differs', 'serve the same model with the same window');
   }
+  const [sinksA, sinksB] = [a.group.sinkTokens ?? 0, b.group.sinkTokens ?? 0];
+  if (sinksA !== sinksB) {
+    differ('sinkTokens', sinksA, sinksB, 'the sink tokens differ', 'serve the same model with the same sink tokens');
+  }
   const [tokensA, tokensB] = [tokensOf(a.group), tokensOf(b.group)];
   if (tokensA % tokensB !== 0 && tokensB % tokensA !== 0) {
     differ(

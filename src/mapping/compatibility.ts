@@ -11,6 +11,8 @@ export type { Finding } from './finding.js';
 
 /** Findings end up in one control frame. */
 const MAX_FINDINGS = 64;
+/** Field of the finding about two ranks of instances that fit, but not these two. */
+const NOTHING_SHARED = 'rank';
 
 /**
  * Why `a` and `b` cannot exchange KV cache, field by field; empty = compatible. Symmetric up to the two values of each finding.
@@ -20,9 +22,8 @@ const MAX_FINDINGS = 64;
  * the other needs; ranks that share nothing are a finding, because a connection between them is a mistake.
  */
 export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
-  const findings: Finding[] = [];
-  try {
-    findings.push(...compareTopology(a, b));
+  return explain(() => {
+    const findings = compareTopology(a, b);
     const [overlap, readable] = [
       findings.length === 0,
       [checkedTable(a, 'a', findings), checkedTable(b, 'b', findings)],
@@ -32,17 +33,35 @@ export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
     if (overlap && tableA !== null && tableB !== null) {
       findings.push(...comparePageTables({ table: tableA, place: a }, { table: tableB, place: b }));
     }
+    return findings;
+  }).slice(0, MAX_FINDINGS);
+}
+
+/**
+ * Why no rank of the one instance could exchange cache with any rank of the other; empty = they fit, though these two ranks may share
+ * nothing. Never throws.
+ */
+export function explainTopology(a: RankInfo, b: RankInfo): Finding[] {
+  // Two ranks that share nothing are found last, when nothing else was.
+  return explain(() => compareTopology(a, b).filter(({ field }) => field !== NOTHING_SHARED)).slice(0, MAX_FINDINGS);
+}
+
+/** Runs a comparison of values of which a peer chose one side. */
+function explain(compare: () => Finding[]): Finding[] {
+  try {
+    return compare();
   } catch (error) {
     // A rank info of a shape that the types rule out; the finding carries what there is to say.
-    findings.push({
-      field: 'rankInfo',
-      a: '?',
-      b: '?',
-      verdict: `refused: cannot be read (${brief(error instanceof Error ? error.message : 'unknown error')})`,
-      whichSideToChange: 'the side that published it',
-    });
+    return [
+      {
+        field: 'rankInfo',
+        a: '?',
+        b: '?',
+        verdict: `refused: cannot be read (${brief(error instanceof Error ? error.message : 'unknown error')})`,
+        whichSideToChange: 'the side that published it',
+      },
+    ];
   }
-  return findings.slice(0, MAX_FINDINGS);
 }
 
 function checkedTable(info: RankInfo, side: 'a' | 'b', findings: Finding[]): PageTable | null {
@@ -91,7 +110,7 @@ function compareTopology(a: RankInfo, b: RankInfo): Finding[] {
       return `rank ${flatRank(info)}: tp ${tp.rank}/${tp.size}, pp ${info.ppRank}/${info.ppSize}, cp ${info.cpRank}/${info.cpSize}`;
     };
     const remedy = 'either: connect each rank to the ranks that peersOf names';
-    refuse('rank', where(a), where(b), 'these two ranks share no layer, head or block', remedy);
+    refuse(NOTHING_SHARED, where(a), where(b), 'these two ranks share no layer, head or block', remedy);
   }
   return findings;
 }

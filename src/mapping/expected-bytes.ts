@@ -1,6 +1,7 @@
-import type { BlockRun } from '../geometry/block-run.js';
-import { blocksCovering } from '../geometry/bounds.js';
-import { sourceRange } from '../geometry/source-range.js';
+import { type BlockRun, joinRuns } from '../geometry/block-run.js';
+import { assertInterval, assertPositive, blocksCovering } from '../geometry/bounds.js';
+import { sinkRange } from '../geometry/sink-range.js';
+import { type BlockRange, sourceRange } from '../geometry/source-range.js';
 import type { PageTableGroup } from './page-table.js';
 import type { GroupMapping, PeerMapping } from './peer-mapping.js';
 import { pairsOf } from './plan-slice.js';
@@ -34,32 +35,34 @@ export function expectedBytes(
 
 /** What the writer's slices cover together. Its slots do not matter here. */
 function wholeRun(mapping: PeerMapping, { group, pairing }: GroupMapping, promptLen: number): BlockRun | null {
-  const { kind, windowSize, tokensPerBlock } = mapping.source.layerGroups[group] as PageTableGroup;
-  const whole = { beginBlock: 0, endBlock: blocksCovering(promptLen, tokensPerBlock), isLast: true };
-  const shape = { kind: kind === 'aux' ? 'attention' : kind, windowSize };
-  const range = sourceRange(whole, shape, promptLen, tokensPerBlock);
-  if (range === null) return null;
+  const { kind, windowSize, sinkTokens = 0, tokensPerBlock } = mapping.source.layerGroups[group] as PageTableGroup;
   if (kind === 'state') return { begin: 0, slots: new Int32Array(1) };
-  return ownedRun(range.begin, range.end, mapping.places.source.cpRank, pairing.sourceStride);
+  const whole = { beginBlock: 0, endBlock: blocksCovering(promptLen, tokensPerBlock), isLast: true };
+  const shape = { kind: kind === 'aux' ? 'attention' : kind, windowSize, sinkTokens } as const;
+  const runs = [sinkRange, sourceRange].flatMap((rangeOf) => {
+    const range = rangeOf(whole, shape, promptLen, tokensPerBlock);
+    return range === null ? [] : [ownedRun(range, mapping.places.source.cpRank, pairing.sourceStride)];
+  });
+  const [front, back] = runs;
+  return front === undefined || back === undefined ? (front ?? null) : joinRuns(front, back);
 }
 
-function ownedRun(begin: number, end: number, cpRank: number, stride: number): BlockRun {
-  const { begin: first, end: last } = ownedBlocks(begin, end, cpRank, stride);
-  return { begin: cpRank + first * stride, slots: new Int32Array(last - first), stride };
+function ownedRun({ begin, end }: BlockRange, cpRank: number, stride: number): BlockRun {
+  const owned = ownedBlocks(begin, end, cpRank, stride);
+  return { begin: cpRank + owned.begin * stride, slots: new Int32Array(owned.end - owned.begin), stride };
 }
 
 /**
  * Which of the blocks that a context parallel rank owns lie in a range of the prompt. Rank r of n owns the ordinals r, r + n, ...;
  * its cache manager counts them 0, 1, ....
  * @returns its own count `[begin, end)`
+ * @throws RangeError for negative, reversed, fractional or unsafe bounds, or a rank outside its size
  * @example ownedBlocks(3, 10, 1, 4) // { begin: 1, end: 3 }: ordinals 5 and 9
  */
-export function ownedBlocks(
-  begin: number,
-  end: number,
-  cpRank: number,
-  cpSize: number,
-): { readonly begin: number; readonly end: number } {
+export function ownedBlocks(begin: number, end: number, cpRank: number, cpSize: number): BlockRange {
+  assertInterval(begin, end, 'begin', 'end');
+  assertPositive(cpSize, 'cpSize');
+  assertInterval(cpRank, cpSize - 1, 'cpRank', 'cpSize - 1');
   const first = Math.max(0, Math.ceil((begin - cpRank) / cpSize));
   return { begin: first, end: Math.max(first, Math.ceil((end - cpRank) / cpSize)) };
 }

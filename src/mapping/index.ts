@@ -8,7 +8,7 @@ export {
   type StateSpec,
   withAux,
 } from './build-page-table.js';
-export { explainCompatibility, type Finding } from './compatibility.js';
+export { explainCompatibility, explainTopology, type Finding } from './compatibility.js';
 export { dtypeBits, KNOWN_DTYPES } from './dtype.js';
 export { expectedBytes, ownedBlocks } from './expected-bytes.js';
 export { auxWriter, expectedReceivers, expectedWriters, writersOfEveryGroup } from './expected-peers.js';
@@ -24,7 +24,7 @@ export type {
   ViewRole,
 } from './page-table.js';
 export { type GroupMapping, type MappingPlaces, mapPeer, mapRanks, type PeerMapping } from './peer-mapping.js';
-export { ownsAux, peersOf, ranksOverlap } from './peers-of.js';
+export { checkPlace, ownsAux, peersOf, ranksOverlap } from './peers-of.js';
 export { planAux, planSlice } from './plan-slice.js';
 export type { RankInfo } from './rank-info.js';
 export { flatRank, type RankPlace, type RankPlaceInDp, SINGLE_RANK, type Topology } from './rank-place.js';

@@ -61,6 +61,8 @@ export interface LayerView {
 export interface PageTableGroup {
   readonly kind: 'attention' | 'latent' | 'state' | 'aux';
   readonly windowSize: number | null;
+  /** First tokens that stay resident beside the window, in whole blocks. Absent = 0. */
+  readonly sinkTokens?: number;
   readonly tokensPerBlock: number;
   /** Every pool a view of this group names has exactly this many slots: one slot number addresses all of them. */
   readonly slotCount: number;

@@ -88,7 +88,12 @@ function overlappingStages(me: RankPlace, peer: Topology): number[] {
   return stages;
 }
 
-function checkPlace(place: RankPlace, side: string): void {
+/**
+ * Checks that a place lies in the instance that its own sizes describe.
+ * @param side names the place in the message
+ * @throws ArgumentError for sizes that make no instance, or a rank outside them
+ */
+export function checkPlace(place: RankPlace, side: string): void {
   checkTopology(place, side);
   checkRank(place.tpRank, place.tpSize, `${side}.tpRank`);
   checkRank(place.ppRank, place.ppSize, `${side}.ppRank`);

@@ -26,14 +26,19 @@ export class PlanStatsCounter {
     if (group.stridesFilled > 0) this.#joined += group.stridesFilled * neighbours(slotPairs);
     const [firstSource, firstDestination] = [slotPairs[0] as number, slotPairs[1] as number];
     const [lastSource, lastDestination] = [slotPairs.at(-2) as number, slotPairs.at(-1) as number];
+    // Kept outside the fields while counting: an address stored in a field is an allocation of its own.
+    let [joined, sourceEnd, destinationEnd] = [this.#joined, this.#sourceEnd, this.#destinationEnd];
     for (const placed of group.placed) {
       const { fragment, source, destination } = placed;
       const sourceBegin = source.base + firstSource * source.slotStride + fragment.srcOffset;
       const destinationBegin = destination.base + firstDestination * destination.slotStride + fragment.dstOffset;
-      if (sourceBegin === this.#sourceEnd && destinationBegin === this.#destinationEnd) this.#joined++;
-      this.#sourceEnd = sourceEndOf(placed, lastSource);
-      this.#destinationEnd = destinationEndOf(placed, lastDestination);
+      if (sourceBegin === sourceEnd && destinationBegin === destinationEnd) joined++;
+      sourceEnd = sourceEndOf(placed, lastSource);
+      destinationEnd = destinationEndOf(placed, lastDestination);
     }
+    this.#joined = joined;
+    this.#sourceEnd = sourceEnd;
+    this.#destinationEnd = destinationEnd;
   }
 
   result(): PlanStats {

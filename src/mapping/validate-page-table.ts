@@ -97,6 +97,8 @@ function readGroup(
     read.refuse(`${path}.windowSize`, `must be null for a group of kind ${kind}`);
   }
   const windowSize = windowed ? read.integer(raw['windowSize'], `${path}.windowSize`, 1, MAX_INT32) : null;
+  // Absent where the peer knows of none.
+  const sinkTokens = read.integer(raw['sinkTokens'] ?? 0, `${path}.sinkTokens`, 0, windowed ? MAX_INT32 : 0);
   const tokensPerBlock = read.integer(raw['tokensPerBlock'], `${path}.tokensPerBlock`, 1, MAX_INT32);
   const slotCount = read.integer(raw['slotCount'], `${path}.slotCount`, 1, MAX_INT32);
   const views = read
@@ -107,7 +109,8 @@ function readGroup(
   if (views.length === 0) read.refuse(`${path}.views`, 'is empty');
   refuseAmbiguity(read, views, path);
   refuseOverlap(read, views, path);
-  return { kind, windowSize, tokensPerBlock, slotCount, views };
+  const group = { kind, windowSize, tokensPerBlock, slotCount, views };
+  return sinkTokens === 0 ? group : { ...group, sinkTokens };
 }
 
 function readView(

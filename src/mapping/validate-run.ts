@@ -24,10 +24,12 @@ export function validateRun(
   if (!Number.isSafeInteger(run.begin) || run.begin < 0) refuse(`begins at ${String(run.begin)}`);
   const isState = group.kind === 'state';
   const stride = isState ? 1 : place.cpSize;
-  const end = runEnd({ begin: run.begin, slots: run.slots, stride });
   if (run.slots.length > 0 && stride > 1 && run.begin % stride !== place.cpRank)
     refuse(`begins at block ${run.begin}, which context parallel rank ${place.cpRank} of ${stride} does not own`);
   const [limit, whole] = isState ? [1, 'the state is one slot'] : [blockEnd, `the prompt has ${blockEnd}`];
+  // Before its end is computed: that of a run near 2^53 is no number to compare.
+  if (run.begin > limit) refuse(`begins at block ${run.begin}, ${whole}`);
+  const end = runEnd({ begin: run.begin, slots: run.slots, stride });
   if (end > limit) refuse(`ends at block ${end}, ${whole}`);
   const seen = new Set<number>();
   for (const slot of run.slots) {

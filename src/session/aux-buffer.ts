@@ -41,6 +41,10 @@ export class AuxBuffer {
     this.#free = Array.from({ length: slotCount }, (_, slot) => slot);
   }
 
+  get slotCount(): number {
+    return this.#slotCount;
+  }
+
   get freeCount(): number {
     return this.#free.length;
   }

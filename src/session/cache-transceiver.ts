@@ -1,6 +1,7 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { LlmRequest } from '../executor/request.js';
+import type { TransferLedger } from './transfer-ledger.js';
 
 /** Which blocks a send covers: ordinals `[beginBlock, endBlock)`. */
 export interface SendReceipt {
@@ -18,6 +19,11 @@ export interface Settled {
   readonly error: KvTransceiverError | null;
   /** Tokens that came with the cache (generation side, generation first); else empty. */
   readonly firstTokens: readonly number[];
+  /**
+   * Generation side, not completed: tokens from the start of the prompt whose cache arrived whole, so that the engine computes only the
+   * rest. Whole blocks; 0 when unknown, or no more than its cached prefix.
+   */
+  readonly salvageableTokens: number;
   readonly timings: TransferTimings;
 }
 
@@ -51,6 +57,8 @@ export interface TransferTimings {
  * Outcome and release are separate: a settled request's pages may stay pinned until the transfer has drained (the ledger knows).
  */
 export interface CacheTransceiver {
+  /** Who holds pages. Needed where several ranks act alike: their pages become free at one agreed step. */
+  readonly ledger?: TransferLedger;
   /**
    * Sends what the chunk `[request.chunkStart, request.chunkEnd)` completed, behind `after`; the last slice when no prompt token remains.
    * @returns null when the chunk completed no block

@@ -1,5 +1,5 @@
 import type { FragmentTable, InboundGroup, TransferAgent } from '../agent/transfer-agent.js';
-import { InternalError } from '../errors.js';
+import { InternalError, StateError } from '../errors.js';
 import type { BlockRun } from '../geometry/block-run.js';
 import type { Fragment, PeerMapping } from '../mapping/index.js';
 import { groupKey, type PeerLink } from './peer-link.js';
@@ -14,6 +14,8 @@ type Bouncing = Pick<Required<TransferAgent>, 'prepareInbound' | 'expectInbound'
 export class InboundSlots {
   readonly #agent: Bouncing;
   readonly #tables = new WeakMap<readonly Fragment[], FragmentTable>();
+  /** By ticket: slots that may still be scattered into. */
+  readonly #open = new Map<bigint, PeerLink>();
 
   private constructor(agent: Bouncing) {
     this.#agent = agent;
@@ -38,11 +40,26 @@ export class InboundSlots {
       if (group.fragments.length === 0 || run === undefined || run.slots.length === 0) continue;
       groups.push({ key: groupKey(group), fragments: this.#table(link, mapping, group.fragments), slots: run.slots });
     }
+    this.#open.set(ticket, link);
     return this.#agent.expectInbound(link.handle, ticket, groups);
   }
 
-  async end(link: PeerLink, ticket: bigint): Promise<void> {
-    return this.#agent.endInbound(link.handle, ticket);
+  /** Resolves once nothing is scattered under the ticket any more; at once for tickets that were never expected. */
+  async end(ticket: bigint): Promise<void> {
+    const link = this.#open.get(ticket);
+    if (link === undefined) return;
+    try {
+      await this.#agent.endInbound(link.handle, ticket);
+    } catch (cause) {
+      // A closed agent scatters nothing either.
+      if (!(cause instanceof StateError)) throw cause;
+    }
+    this.#open.delete(ticket);
+  }
+
+  /** Whether something may still be scattered under the ticket. */
+  isOpen(ticket: bigint): boolean {
+    return this.#open.has(ticket);
   }
 
   /** A mapping, and with it its fragments, belongs to one peer. */

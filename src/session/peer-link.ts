@@ -1,6 +1,7 @@
 import type { FragmentTable, PeerHandle, SubmissionGroup, TransferAgent } from '../agent/transfer-agent.js';
 import { InternalError } from '../errors.js';
 import {
+  expectedReceivers,
   type Fragment,
   type GroupPlan,
   mapRanks,
@@ -18,11 +19,19 @@ export function groupKey({ group, peerGroup, part }: Pick<GroupPlan, 'group' | '
 export class PeerLink {
   readonly handle: PeerHandle;
   readonly mapping: PeerMapping;
+  /** Flat ranks of the peer's instance and DP group that this rank serves, the peer among them. */
+  readonly expectedReceivers: ReadonlySet<number>;
   readonly #tables: ReadonlyMap<readonly Fragment[], FragmentTable>;
 
-  constructor(handle: PeerHandle, mapping: PeerMapping, tables: ReadonlyMap<readonly Fragment[], FragmentTable>) {
+  constructor(
+    handle: PeerHandle,
+    mapping: PeerMapping,
+    expected: ReadonlySet<number>,
+    tables: ReadonlyMap<readonly Fragment[], FragmentTable>,
+  ) {
     this.handle = handle;
     this.mapping = mapping;
+    this.expectedReceivers = expected;
     this.#tables = tables;
   }
 
@@ -39,6 +48,7 @@ export class PeerLink {
 /** Loads the peer's memory into the agent and binds the fragments of every group to it. */
 export async function linkPeer(agent: TransferAgent, local: RankInfo, info: RankInfo): Promise<PeerLink> {
   const mapping = mapRanks(local, info);
+  const expected = new Set(expectedReceivers(local, info, info.dpRank));
   const handle = await agent.addPeer(info.agentMetadata, `${info.instanceName}/${info.rank}`);
   try {
     const tables = new Map<readonly Fragment[], FragmentTable>();
@@ -46,7 +56,7 @@ export async function linkPeer(agent: TransferAgent, local: RankInfo, info: Rank
       if (fragments.length === 0) continue;
       tables.set(fragments, agent.prepareFragments(handle, local.pageTable, info.pageTable, fragments));
     }
-    return new PeerLink(handle, mapping, tables);
+    return new PeerLink(handle, mapping, expected, tables);
   } catch (error) {
     await agent.removePeer(handle);
     throw error;

@@ -4,18 +4,18 @@ import {
   CompatibilityError,
   type KvTransceiverError,
   PeerLostError,
+  ResourceError,
   TransferTimeoutError,
   TransportError,
   type WireError,
 } from '../errors.js';
-import { explainCompatibility, type Finding } from '../mapping/index.js';
+import { explainCompatibility, explainTopology, type Finding, ranksOverlap } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import { WIRE_MAJOR } from '../wire/index.js';
 import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
-import { severalPeersFinding } from './peer-count.js';
 import { linkPeer, type PeerLink } from './peer-link.js';
 import { Repeater } from './repeater.js';
 
@@ -24,6 +24,8 @@ export const PING_INTERVAL_MS = 1000;
 export const PEER_DEAD_AFTER_MS = 3000;
 /** At most one ERROR frame per peer in this time, so that two confused ranks do not flood each other. */
 const ERROR_INTERVAL_MS = 1000;
+/** Greetings at once: what a peer publishes of its instance decides whom this rank greets. */
+const MAX_GREETINGS = 4096;
 
 /** A rank whose HELLO was accepted, or that accepted ours, or both. One object per incarnation; only the registry changes it. */
 export interface Peer {
@@ -32,7 +34,9 @@ export interface Peer {
   readonly endpoint: string;
   readonly incarnation: bigint;
   readonly info: RankInfo;
-  /** How to write into its pages: there once its HELLO was accepted. */
+  /** Its data overlaps ours. One that does not is only good for what it says of its instance. */
+  readonly overlaps: boolean;
+  /** How to write into its pages: there once its HELLO was accepted, if it overlaps. */
   link: PeerLink | null;
   /** It accepted our HELLO, so that it can write into ours. */
   greeted: boolean;
@@ -48,17 +52,25 @@ export interface PeerEvents {
 interface Greeting {
   readonly nonce: bigint;
   readonly startedAtMs: number;
+  /** Nobody waits for this peer; it only shows which process answers at the endpoint of a live one. */
+  probe: boolean;
+  /** HELLO that claims to come from there, judged when the endpoint itself has answered. */
+  claim: Hello | null;
 }
 
 /**
  * Role: who is there. HELLO both ways, liveness, loss.
- * Ordering: `onReady` comes before any other notice about a peer, `onLost` at most once, after which the peer object is dead.
+ * Why: a frame may claim any endpoint. What a stranger says of the endpoint of a live peer makes this rank greet that endpoint; only
+ *   what answers there can end the peer.
+ * Ordering: `onReady` comes before any other notice about a peer, `onLost` at most once, after which the peer object is dead. A rank that
+ *   has not joined its instance answers no HELLO (the peer repeats it) and sends none.
  */
 export class PeerRegistry {
   readonly #channel: ControlChannel;
   readonly #agent: TransferAgent;
   readonly #clock: Clock;
-  readonly #self: () => RankInfo;
+  readonly #self: () => RankInfo | null;
+  readonly #newNonce: () => bigint;
   readonly #counters: Counters;
   readonly #events: PeerEvents;
   readonly #repeater: Repeater;
@@ -69,9 +81,10 @@ export class PeerRegistry {
   readonly #lastErrorMs = new WeakMap<Peer, number>();
   /** Endpoint -> incarnation whose memory is being mapped right now. */
   readonly #linking = new Map<string, bigint>();
-  /** Peers that accepted our HELLO while theirs was still being answered. */
-  readonly #awaitingLink = new Set<string>();
-  #nextNonce = 1n;
+  /** Incarnations that accepted our HELLO while the link that theirs began was still being made. */
+  readonly #awaitingLink = new Set<bigint>();
+  /** Endpoints to greet once this rank has joined its instance. */
+  readonly #ungreeted = new Set<string>();
   #lastPingMs = 0;
   #closed = false;
 
@@ -79,7 +92,10 @@ export class PeerRegistry {
     readonly channel: ControlChannel;
     readonly agent: TransferAgent;
     readonly clock: Clock;
-    readonly self: () => RankInfo;
+    /** Null until this rank has joined its instance. */
+    readonly self: () => RankInfo | null;
+    /** Never the same twice, not guessable. */
+    readonly newNonce: () => bigint;
     readonly counters: Counters;
     readonly events: PeerEvents;
   }) {
@@ -87,6 +103,7 @@ export class PeerRegistry {
     this.#agent = options.agent;
     this.#clock = options.clock;
     this.#self = options.self;
+    this.#newNonce = options.newNonce;
     this.#counters = options.counters;
     this.#events = options.events;
     this.#repeater = new Repeater(options.clock);
@@ -115,133 +132,183 @@ export class PeerRegistry {
 
   /** Starts a HELLO unless this endpoint was greeted or is being greeted. */
   greet(endpoint: string): void {
-    if (this.#closed || this.greetedAt(endpoint) !== null || this.#greetings.has(endpoint)) return;
-    const nonce = this.#nextNonce++;
-    this.#greetings.set(endpoint, { nonce, startedAtMs: this.#clock.now() });
-    const hello: Hello = { type: 'HELLO', nonce, supportedMajors: [WIRE_MAJOR], rankInfo: this.#self() };
-    this.#repeater.start(endpoint, () => this.#channel.send(endpoint, hello));
+    if (this.#closed || this.greetedAt(endpoint) !== null) return;
+    const running = this.#greetings.get(endpoint);
+    if (running !== undefined) running.probe = false;
+    else if (this.#greetings.size + this.#ungreeted.size >= MAX_GREETINGS)
+      this.#events.onRefused(
+        endpoint,
+        new ResourceError(`${endpoint}: ${MAX_GREETINGS} ranks are being greeted already, try again later`),
+      );
+    else if (this.#self() === null) this.#ungreeted.add(endpoint);
+    else this.#sayHello(endpoint, { probe: false, claim: null });
+  }
+
+  /** What this peer said of its instance did not prove true: perhaps another process answers there by now. */
+  doubt(endpoint: string): void {
+    if (!this.#closed && this.at(endpoint) !== null) this.#probe(endpoint, null);
+  }
+
+  /** `self` is there from now on. */
+  joined(): void {
+    const endpoints = [...this.#ungreeted];
+    this.#ungreeted.clear();
+    for (const endpoint of endpoints) this.greet(endpoint);
   }
 
   onHello(hello: Hello): void {
     const { rankInfo } = hello;
     const { endpoint, incarnation } = rankInfo;
-    if (this.#closed || this.#linking.get(endpoint) === incarnation) return;
+    const self = this.#self();
+    if (this.#closed || self === null || this.#linking.get(endpoint) === incarnation) return;
+    if (this.#isElsewhere(rankInfo)) return;
     const known = this.#byEndpoint.get(endpoint);
-    if (known?.incarnation === incarnation && known.link !== null) {
+    if (known !== undefined && known.incarnation !== incarnation) {
+      this.#probe(endpoint, hello);
+      return;
+    }
+    if (known !== undefined && (known.link !== null || !known.overlaps)) {
       this.#accept(endpoint, hello.nonce);
       return;
     }
-    if (known !== undefined && known.incarnation !== incarnation)
-      this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`);
     if (!hello.supportedMajors.includes(WIRE_MAJOR)) {
       const message = `this rank speaks wire version ${WIRE_MAJOR}, the peer ${hello.supportedMajors.join(', ')}: upgrade the older side`;
       this.#refuse(endpoint, hello.nonce, message, []);
       return;
     }
-    const findings = findingsAgainst(this.#self(), rankInfo);
+    const findings = findingsAgainst(self, rankInfo);
     if (findings.length > 0) {
       this.#counters.add('hello_refused');
       this.#refuse(endpoint, hello.nonce, incompatible(findings), findings);
       return;
     }
+    if (!ranksOverlap(self, rankInfo)) {
+      // Nothing will be written there: its memory is not loaded.
+      this.#accept(endpoint, hello.nonce);
+      this.#add({ ...peerIdentity(rankInfo), overlaps: false, link: null, greeted: false });
+      return;
+    }
     this.#linking.set(endpoint, incarnation);
-    linkPeer(this.#agent, this.#self(), rankInfo).then(
+    linkPeer(this.#agent, self, rankInfo).then(
       (link) => {
         this.#linked(hello, link);
-        if (this.#awaitingLink.delete(endpoint)) this.#greeted(endpoint, rankInfo, null);
+        if (this.#awaitingLink.delete(incarnation)) this.#linkGreeted(self, rankInfo);
       },
       (cause: unknown) => {
         this.#linking.delete(endpoint);
-        if (this.#awaitingLink.delete(endpoint)) this.#unreachable(endpoint, rankInfo, cause);
+        if (this.#awaitingLink.delete(incarnation)) this.#unreachable(rankInfo, cause);
         const message = `${peerName(rankInfo)}: its memory cannot be reached: ${describe(cause)}`;
         this.#refuse(endpoint, hello.nonce, message, []);
       },
     );
   }
 
-  onHelloAck(ack: HelloAck): void {
-    const greeting = this.#greetings.get(ack.endpoint);
-    if (greeting === undefined || greeting.nonce !== ack.nonce) {
+  /** @param incarnation of the process that answers */
+  onHelloAck(ack: HelloAck, incarnation: bigint): void {
+    const { endpoint, answer } = ack;
+    const greeting = this.#greetings.get(endpoint);
+    const self = this.#self();
+    if (greeting === undefined || greeting.nonce !== ack.nonce || self === null) {
       this.#counters.add('stale:HELLO_ACK');
       return;
     }
-    this.#endGreeting(ack.endpoint);
-    if (!ack.answer.accepted) {
-      const error =
-        ack.answer.findings.length > 0
-          ? new CompatibilityError(`${ack.endpoint} refused: ${ack.answer.message}`, {
-              details: { findings: ack.answer.findings },
-            })
-          : new TransportError(`${ack.endpoint} refused: ${ack.answer.message}`, {
-              peer: ack.endpoint,
-              drained: true,
-            });
-      this.#events.onRefused(ack.endpoint, error);
+    if (answer.accepted && (answer.rankInfo.endpoint !== endpoint || answer.rankInfo.incarnation !== incarnation)) {
+      this.#counters.add('protocol_error:hello_incarnation');
+      return;
+    }
+    if (answer.accepted && this.#isElsewhere(answer.rankInfo)) return;
+    this.#endGreeting(endpoint);
+    const known = this.#byEndpoint.get(endpoint);
+    if (known !== undefined && known.incarnation !== incarnation)
+      this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`);
+    else if (greeting.claim !== null) this.#counters.add('claims_refuted');
+    const refuse = (error: KvTransceiverError): void => {
+      if (!greeting.probe) this.#events.onRefused(endpoint, error);
+    };
+    if (!answer.accepted) {
+      const { message, findings } = answer;
+      refuse(
+        findings.length > 0
+          ? new CompatibilityError(`${endpoint} refused: ${message}`, { details: { findings } })
+          : new TransportError(`${endpoint} refused: ${message}`, { peer: endpoint, drained: true }),
+      );
       return;
     }
     // It accepted us, but what it says of itself is checked all the same: plans are made from it.
-    const findings = findingsAgainst(this.#self(), ack.answer.rankInfo);
+    const { rankInfo } = answer;
+    const findings = findingsAgainst(self, rankInfo);
     if (findings.length > 0) {
       this.#counters.add('hello_ack_refused');
-      const error = new CompatibilityError(`${ack.endpoint}: ${incompatible(findings)}`, { details: { findings } });
-      this.#events.onRefused(ack.endpoint, error);
+      refuse(new CompatibilityError(`${endpoint}: ${incompatible(findings)}`, { details: { findings } }));
       return;
     }
     // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here. Unless it bounces: then
     // both agents talk to each other.
-    const { rankInfo } = ack.answer;
-    if (this.#agent.bounces === true) this.#linkGreeted(ack.endpoint, rankInfo);
-    else this.#greeted(ack.endpoint, rankInfo, null);
+    if (this.#agent.bounces === true && ranksOverlap(self, rankInfo)) this.#linkGreeted(self, rankInfo);
+    else this.#greeted(self, rankInfo, null);
+    if (greeting.claim?.rankInfo.incarnation === incarnation) this.onHello(greeting.claim);
   }
 
-  #greeted(endpoint: string, rankInfo: RankInfo, link: PeerLink | null): void {
-    const known = this.#byEndpoint.get(endpoint);
+  #greeted(self: RankInfo, rankInfo: RankInfo, link: PeerLink | null): void {
+    const known = this.#byEndpoint.get(rankInfo.endpoint);
     if (known?.incarnation === rankInfo.incarnation) {
-      known.link ??= link;
+      if (known.link === null) known.link = link;
+      else if (link !== null) this.#unlink(link);
       known.greeted = true;
       this.#events.onReady(known);
       return;
     }
-    if (known !== undefined) this.lose(known, `a new process answers at ${endpoint}`);
-    this.#add({ ...peerIdentity(rankInfo), endpoint, info: rankInfo, link, greeted: true });
+    if (known?.greeted === true) {
+      // It answered at that endpoint while this link was made, so that it is the newer one.
+      if (link !== null) this.#unlink(link);
+      return;
+    }
+    if (known !== undefined) this.lose(known, `another process answers at ${rankInfo.endpoint}`);
+    this.#add({ ...peerIdentity(rankInfo), overlaps: ranksOverlap(self, rankInfo), link, greeted: true });
   }
 
   /** Ready only once the agent knows the peer. A link that the peer's own HELLO began is waited for. */
-  #linkGreeted(endpoint: string, rankInfo: RankInfo): void {
-    const { incarnation } = rankInfo;
+  #linkGreeted(self: RankInfo, rankInfo: RankInfo): void {
+    const { endpoint, incarnation } = rankInfo;
     const known = this.#byEndpoint.get(endpoint);
+    if (this.#closed) return;
     if (known?.incarnation === incarnation && known.link !== null) {
-      this.#greeted(endpoint, rankInfo, null);
+      this.#greeted(self, rankInfo, null);
       return;
     }
     if (this.#linking.get(endpoint) === incarnation) {
-      this.#awaitingLink.add(endpoint);
+      this.#awaitingLink.add(incarnation);
       return;
     }
     this.#linking.set(endpoint, incarnation);
-    linkPeer(this.#agent, this.#self(), rankInfo).then(
+    linkPeer(this.#agent, self, rankInfo).then(
       (link) => {
         this.#linking.delete(endpoint);
-        if (this.#closed)
-          void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
-        else this.#greeted(endpoint, rankInfo, link);
+        if (this.#closed) this.#unlink(link);
+        else this.#greeted(self, rankInfo, link);
+        if (this.#awaitingLink.delete(incarnation)) this.#linkGreeted(self, rankInfo);
       },
       (cause: unknown) => {
         this.#linking.delete(endpoint);
-        this.#unreachable(endpoint, rankInfo, cause);
+        this.#awaitingLink.delete(incarnation);
+        this.#unreachable(rankInfo, cause);
       },
     );
   }
 
-  #unreachable(endpoint: string, rankInfo: RankInfo, cause: unknown): void {
+  #unreachable(rankInfo: RankInfo, cause: unknown): void {
+    const { endpoint } = rankInfo;
     const message = `${peerName(rankInfo)}: its memory cannot be reached: ${describe(cause)}`;
-    this.#events.onRefused(endpoint, new TransportError(message, { peer: endpoint, drained: true }));
+    if (!this.#closed) this.#events.onRefused(endpoint, new TransportError(message, { peer: endpoint, drained: true }));
+  }
+
+  #unlink(link: PeerLink): void {
+    void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
   }
 
   onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
     if (peer === null) {
       // Whoever pings believes to be a peer, but this process lost it, or is a new one: told so, it can greet again at once.
-      this.#counters.add('unknown_peer:PING');
       const reason = 'this process does not know you, send HELLO first';
       this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
     } else this.#channel.send(ping.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
@@ -268,11 +335,10 @@ export class PeerRegistry {
     if (peer !== undefined) this.lose(peer, 'its connection broke');
   }
 
-  /** From a peer, or from another process that answers at a peer's endpoint now. */
+  /** From a peer, or from a process that says that it answers at a peer's endpoint now. */
   onGoodbye(sender: Peer | null, goodbye: Goodbye): void {
-    const peer = sender ?? this.at(goodbye.endpoint);
-    if (peer === null) this.#counters.add('unknown_peer:GOODBYE');
-    else this.lose(peer, `it said goodbye: ${goodbye.reason}`);
+    if (sender !== null) this.lose(sender, `it said goodbye: ${goodbye.reason}`);
+    else if (this.at(goodbye.endpoint) !== null) this.#probe(goodbye.endpoint, null);
   }
 
   lose(peer: Peer, why: string): void {
@@ -284,8 +350,7 @@ export class PeerRegistry {
     this.#events.onLost(peer, new PeerLostError(`lost ${peer.name}: ${why}`, { peer: peer.name }));
     this.#channel.forget(peer.endpoint);
     // After onLost: the sessions have cancelled what they had there, so that the agent sees no new work for a peer it removes.
-    if (peer.link !== null)
-      void this.#agent.removePeer(peer.link.handle).catch(() => this.#counters.add('remove_peer_failed'));
+    if (peer.link !== null) this.#unlink(peer.link);
   }
 
   /** Pings peers that have live sessions, declares silent ones dead, ends greetings that nobody answers. */
@@ -294,6 +359,7 @@ export class PeerRegistry {
     for (const [endpoint, greeting] of [...this.#greetings]) {
       if (now - greeting.startedAtMs < HELLO_TIMEOUT_MS) continue;
       this.#endGreeting(endpoint);
+      if (greeting.probe) continue;
       this.#channel.forget(endpoint);
       this.#events.onRefused(
         endpoint,
@@ -321,6 +387,7 @@ export class PeerRegistry {
     this.#closed = true;
     this.#repeater.stopAll();
     this.#greetings.clear();
+    this.#ungreeted.clear();
   }
 
   #linked(hello: Hello, link: PeerLink): void {
@@ -333,11 +400,35 @@ export class PeerRegistry {
       return;
     }
     if (this.#closed || known !== undefined) {
-      void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
+      this.#unlink(link);
       return;
     }
-    this.#add({ ...peerIdentity(rankInfo), endpoint: rankInfo.endpoint, info: rankInfo, link, greeted: false });
+    this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false });
     this.#accept(rankInfo.endpoint, hello.nonce);
+  }
+
+  /** One process has one endpoint: whoever uses the incarnation of a live peer at another one would take its frames for his. */
+  #isElsewhere({ incarnation, endpoint }: RankInfo): boolean {
+    const known = this.#byIncarnation.get(incarnation);
+    if (known === undefined || known.endpoint === endpoint) return false;
+    this.#counters.add('protocol_error:hello_incarnation');
+    return true;
+  }
+
+  /** Asks the endpoint itself who is there now. One question at a time, so that whoever makes others doubt is not an amplifier. */
+  #probe(endpoint: string, claim: Hello | null): void {
+    const running = this.#greetings.get(endpoint);
+    if (running === undefined) this.#sayHello(endpoint, { probe: true, claim });
+    else running.claim = claim ?? running.claim;
+  }
+
+  #sayHello(endpoint: string, { probe, claim }: Pick<Greeting, 'probe' | 'claim'>): void {
+    const self = this.#self();
+    if (self === null) return;
+    const nonce = this.#newNonce();
+    this.#greetings.set(endpoint, { nonce, startedAtMs: this.#clock.now(), probe, claim });
+    const hello: Hello = { type: 'HELLO', nonce, supportedMajors: [WIRE_MAJOR], rankInfo: self };
+    this.#repeater.start(endpoint, () => this.#channel.send(endpoint, hello));
   }
 
   #add(peer: Peer): void {
@@ -348,7 +439,9 @@ export class PeerRegistry {
   }
 
   #accept(endpoint: string, nonce: bigint): void {
-    const answer = { accepted: true, rankInfo: this.#self() } as const;
+    const rankInfo = this.#self();
+    if (rankInfo === null) return;
+    const answer = { accepted: true, rankInfo } as const;
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
 
@@ -363,10 +456,11 @@ export class PeerRegistry {
   }
 }
 
-function findingsAgainst(self: RankInfo, peer: RankInfo): Finding[] {
-  const findings = [...explainCompatibility(peer, self)];
-  const several = findings.length > 0 ? null : severalPeersFinding(self, peer);
-  return several === null ? findings : [several];
+/** Ranks of instances that fit may greet each other whether or not they share anything: one rank speaks for its instance. */
+function findingsAgainst(self: RankInfo, peer: RankInfo): readonly Finding[] {
+  const topology = explainTopology(peer, self);
+  if (topology.length > 0) return topology;
+  return ranksOverlap(self, peer) ? explainCompatibility(peer, self) : [];
 }
 
 function incompatible(findings: readonly Finding[]): string {
@@ -378,8 +472,8 @@ function peerName(info: RankInfo): string {
   return `${info.instanceName} rank ${info.rank} at ${info.endpoint}`;
 }
 
-function peerIdentity(info: RankInfo): { readonly name: string; readonly incarnation: bigint } {
-  return { name: peerName(info), incarnation: info.incarnation };
+function peerIdentity(info: RankInfo): Pick<Peer, 'name' | 'endpoint' | 'incarnation' | 'info'> {
+  return { name: peerName(info), endpoint: info.endpoint, incarnation: info.incarnation, info };
 }
 
 function describe(cause: unknown): string {

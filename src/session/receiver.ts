@@ -5,26 +5,29 @@ import {
   KvTransceiverError,
   type PeerLostError,
   ProtocolError,
-  StateError,
+  RequestTooLargeError,
   TransferCancelledError,
   TransferTimeoutError,
   TransportError,
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
-import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../mapping/index.js';
+import type { RankInfo } from '../mapping/index.js';
 import type { Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import type { Settled } from './cache-transceiver.js';
-import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
 import type { InboundSlots } from './inbound-slots.js';
 import type { Peer } from './peer-registry.js';
-import { Repeater } from './repeater.js';
+import { ReceiveBook } from './receive-book.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
-import { RxSession, RxWriter } from './rx-session.js';
+import { type RxGroup, RxSession } from './rx-session.js';
+import type { RxWriter } from './rx-writer.js';
+import { salvageableTokens } from './salvage.js';
 import type { TransferLedger } from './transfer-ledger.js';
+import { WriterAsking } from './writer-asking.js';
+import { WriterTalk } from './writer-talk.js';
 
 export interface ReceiverOptions {
   readonly cache: KvCacheManager;
@@ -41,6 +44,8 @@ export interface ReceiverOptions {
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
+  /** What the peer at this endpoint said of its instance did not prove true. */
+  readonly doubt: (endpoint: string) => void;
   /** This peer does not know us any more: ends it, which fails the sessions that wait for it. */
   readonly forget: (peer: Peer, why: string) => void;
   readonly onSettled: (settled: Settled) => void;
@@ -48,76 +53,91 @@ export interface ReceiverOptions {
 }
 
 /**
- * Role: the generation side. Asks every writer for `[0, B)` once, and believes only their reports.
+ * Role: the generation side. Learns from any rank of the context instance who writes, asks each writer for `[0, B)` once, and believes
+ *   only their reports.
  * Ownership: destination pages are held in the ledger from the request on, until every asked writer is drained; bounded, after a
  *   failure, by one more transfer timeout (then released with a warning and the counter `released_unproven`).
  */
 export class Receiver {
   readonly #o: ReceiverOptions;
-  readonly #repeater: Repeater;
-  readonly #byTicket = new Map<bigint, RxSession>();
-  readonly #byRequest = new Map<number, RxSession>();
-  readonly #mappings = new WeakMap<Peer, PeerMapping>();
+  readonly #talk: WriterTalk;
+  readonly #book: ReceiveBook;
+  readonly #asking: WriterAsking;
+  /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
+  readonly #auxWaiters = new Set<RxSession>();
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
-    this.#repeater = new Repeater(options.clock);
+    this.#talk = new WriterTalk(options);
+    this.#book = new ReceiveBook(options.counters);
+    this.#asking = new WriterAsking({
+      ...options,
+      book: this.#book,
+      talk: this.#talk,
+      onFailed: (session, writer, error) => {
+        if (writer === null) this.#end(session, 'failed', error);
+        else this.#writerFailed(session, writer, error);
+      },
+    });
   }
 
   /** Sessions whose outcome is open or whose pages are retained. */
   get sessionCount(): number {
-    return this.#byTicket.size;
+    return this.#book.size;
   }
 
-  busyEndpoints(): string[] {
-    const endpoints: string[] = [];
-    for (const session of this.#byTicket.values())
-      for (const writer of session.writers) if (writer.peer !== null) endpoints.push(writer.endpoint);
-    return endpoints;
+  /** Adds the endpoints whose silence matters now. */
+  addBusyEndpoints(endpoints: Set<string>): void {
+    for (const session of this.#book.sessions)
+      for (const writer of session.writers) if (writer.peer !== null) endpoints.add(writer.endpoint);
   }
 
   request(request: LlmRequest): void {
     const endpoint = request.disagg?.ctxInfoEndpoint ?? null;
     if (endpoint === null)
       throw new ArgumentError(`request ${request.id} has no disagg.ctxInfoEndpoint: nobody to receive its cache from`);
-    if (this.#byRequest.has(request.id)) throw new ArgumentError(`request ${request.id} is already being received`);
-    const runs = destinationRuns(this.#o.cache, request);
+    if (this.#book.has(request.id)) throw new ArgumentError(`request ${request.id} is already being received`);
     const wantsAux = request.disagg?.scheduleStyle === 'generation_first';
-    const auxSlot = wantsAux ? this.#o.aux.allocate() : -1;
+    if (wantsAux && this.#o.aux.slotCount === 0)
+      throw new RequestTooLargeError(
+        `request ${request.id} is generation first and needs an aux slot, this server has none: raise auxSlotCount`,
+      );
     const session = new RxSession({
       rid: requestKey(request),
-      ticket: this.#o.newTicket(),
       request,
-      writers: [new RxWriter(endpoint)],
-      runs,
-      auxSlot,
+      infoEndpoint: endpoint,
+      runs: destinationRuns(this.#o.cache, request, this.#o.self),
+      wantsAux,
       clocks: new RequestClocks(this.#o.clock, this.#o.limits),
       nowMs: this.#o.clock.now(),
     });
-    this.#o.ledger.acquire(request.id);
-    this.#byTicket.set(session.ticket, session);
-    this.#byRequest.set(request.id, session);
-    for (const writer of session.writers) {
-      const peer = this.#o.peerAt(writer.endpoint);
-      if (peer === null) this.#o.greet(writer.endpoint);
-      else this.#ask(session, writer, peer);
-    }
+    this.#o.ledger.acquire(request.id, request.promptTokens.length);
+    this.#book.add(session);
+    if (wantsAux) {
+      this.#auxWaiters.add(session);
+      this.#giveAuxSlots();
+    } else this.#asking.start(session);
   }
 
   cancel(request: LlmRequest, reason: string): boolean {
-    const session = this.#byRequest.get(request.id);
+    const session = this.#book.of(request.id);
     if (session === undefined) return true;
     const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: session.rid.toString() });
     this.#end(session, 'cancelled', error);
-    return !this.#byRequest.has(request.id);
+    return !this.#book.has(request.id);
   }
 
   onPeerReady(peer: Peer): void {
-    for (const session of [...this.#byTicket.values()]) {
+    for (const session of this.#book.sessions) {
+      if (session.instance === null) {
+        if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
+          this.#asking.choose(session, peer);
+        continue;
+      }
       const writer = session.writerAt(peer.endpoint);
       if (writer === undefined) continue;
-      if (session.outcome === null) {
-        if (!writer.asked) this.#ask(session, writer, peer);
+      if (session.outcome === null && session.wants(writer)) {
+        if (!writer.asked) this.#asking.ask(session, writer, peer);
       } else if (!writer.drained && writer.peer?.incarnation === peer.incarnation) {
         // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
         writer.peer = peer;
@@ -127,48 +147,70 @@ export class Receiver {
   }
 
   onPeerRefused(endpoint: string, error: KvTransceiverError): void {
-    for (const session of [...this.#byTicket.values()]) {
+    let mayStillWrite = false;
+    for (const session of this.#book.sessions) {
       const writer = session.writerAt(endpoint);
-      if (writer !== undefined && !writer.asked) this.#end(session, 'failed', error);
+      if (session.instance === null) {
+        const waits = session.infoEndpoint === endpoint && !this.#auxWaiters.has(session);
+        if (waits && session.outcome === null) this.#end(session, 'failed', error);
+      } else if (writer?.asked === true) mayStillWrite ||= !writer.drained;
+      else if (writer !== undefined && session.outcome === null) {
+        this.#o.doubt(session.infoEndpoint);
+        this.#writerFailed(session, writer, error);
+      }
     }
+    // A writer that was stopped or cut off for long: as long as pages wait for its word, it is greeted, so that it can give it. One that
+    // answers with a refusal would only refuse again.
+    if (mayStillWrite && error instanceof TransferTimeoutError) this.#o.greet(endpoint);
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
     let mayStillWrite = false;
-    for (const session of [...this.#byTicket.values()]) {
+    for (const session of this.#book.sessions) {
       const writer = session.writers.find((candidate) => candidate.peer === peer);
       if (writer === undefined) continue;
-      if (writer.outcome !== 'DONE') this.#end(session, 'failed', error);
-      this.#stopAsking(session, writer);
+      if (writer.outcome !== 'DONE') this.#writerFailed(session, writer, error);
+      this.#talk.stop(writer);
       if (!writer.drained) mayStillWrite = true;
     }
     // It may only have been cut off: greeted again, it hears the cancel and can say that it stopped, before pages go without proof.
     if (mayStillWrite) this.#o.greet(peer.endpoint);
   }
 
+  /** Its process has ended, so that nothing it started can write here any more. */
+  onWriterFenced(peer: Peer): void {
+    for (const session of this.#book.sessions) {
+      for (const writer of session.writers)
+        if (writer.peer?.incarnation === peer.incarnation) writer.reportedDrained = true;
+      this.#releaseIfDrained(session);
+    }
+  }
+
   onAccepted(peer: Peer, ticket: bigint): void {
-    const live = this.#live(peer, ticket, 'ACCEPTED');
+    const live = this.#book.live(peer, ticket, 'ACCEPTED');
     if (live === null) return;
     const { session, writer } = live;
-    this.#repeater.stop(askKey(session, writer));
+    this.#heard(writer);
     writer.accepted = true;
-    if (session.outcome === null) session.accepted();
+    if (session.outcome !== null) return;
+    session.accepted();
+    // Said again when it was asked how it goes: the request is waited for over there, and that is no silence.
+    session.clocks.signOfLife();
   }
 
   onSliceResult(peer: Peer, result: SliceResult): void {
-    const live = this.#live(peer, result.ticket, 'SLICE_RESULT');
+    const live = this.#book.live(peer, result.ticket, 'SLICE_RESULT');
     if (live === null) return;
     const { session, writer } = live;
-    this.onAccepted(peer, result.ticket);
-    if (session.outcome !== null) return;
-    writer.sliceCount = Math.max(writer.sliceCount, result.sliceSeq + 1);
-    writer.bytesSeen += Number(result.bytes);
-    session.firstProgressAtMs ??= this.#o.clock.now();
-    session.clocks.peerArrived();
+    this.#heard(writer);
+    writer.accepted = true;
+    if (session.outcome !== null || !this.#assign(session, writer)) return;
+    session.accepted();
     session.clocks.expectProgress();
-    session.clocks.progress();
-    // Between two slices the writer computes; only after its last one is the rest of the time the transfer's.
-    session.clocks.setBusy(result.isLast);
+    if (writer.slice(result)) session.clocks.progress();
+    else session.clocks.signOfLife();
+    session.firstProgressAtMs ??= this.#o.clock.now();
+    this.#setClocks(session);
   }
 
   onWriterReport(peer: Peer, report: WriterReport): void {
@@ -179,18 +221,17 @@ export class Receiver {
       ticket: report.ticket,
       drained: report.drained,
     });
-    const live = this.#live(peer, report.ticket, 'WRITER_REPORT');
+    const live = this.#book.live(peer, report.ticket, 'WRITER_REPORT');
     if (live === null) return;
     const { session, writer } = live;
-    this.#repeater.stop(askKey(session, writer));
+    this.#heard(writer);
     // Until it is drained a cancelled writer is asked again: its later word may have gone nowhere.
-    if (report.drained) this.#repeater.stop(cancelKey(session, writer));
+    if (report.drained) this.#talk.stopCancelling(writer);
     if (this.#mustGreetAgain(session, writer, report)) {
-      this.#greetAgain(session, writer, peer);
+      this.#asking.again(session, writer, peer);
       return;
     }
     writer.report(report);
-    session.clocks.progress();
     if (session.outcome === null) this.#judge(session, writer, report);
     this.#releaseIfDrained(session);
   }
@@ -198,20 +239,25 @@ export class Receiver {
   /** The context side cancelled. */
   onCancel(cancel: Cancel): void {
     this.#o.channel.send(cancel.endpoint, { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket });
-    const session = this.#byTicket.get(cancel.ticket);
-    if (session === undefined || session.writerAt(cancel.endpoint) === undefined) {
+    const live = this.#book.byTicket(cancel.ticket);
+    if (live === undefined || live.writer.endpoint !== cancel.endpoint) {
       this.#o.counters.add('stale:CANCEL');
       return;
     }
+    const { session } = live;
     const text = `cancelled by ${cancel.endpoint}: ${cancel.reason}`;
     this.#end(session, 'cancelled', new TransferCancelledError(text, { requestId: session.rid.toString() }));
   }
 
   sweep(): void {
     const now = this.#o.clock.now();
-    for (const session of [...this.#byTicket.values()]) {
+    this.#giveAuxSlots();
+    for (const session of this.#book.sessions) {
       if (session.outcome === null) {
-        this.#expire(session);
+        this.#expire(session, now);
+        if (session.outcome !== null) continue;
+        for (const writer of session.writers)
+          if (session.wants(writer) && this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer);
       } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
         const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
         this.#o.counters.add('released_unproven');
@@ -225,90 +271,85 @@ export class Receiver {
   }
 
   endAll(reason: string): void {
-    for (const session of [...this.#byTicket.values()])
+    for (const session of this.#book.sessions)
       this.#end(session, 'cancelled', new TransferCancelledError(reason, { requestId: session.rid.toString() }));
   }
 
   close(): void {
-    this.#repeater.stopAll();
+    this.#talk.close();
   }
 
-  #ask(session: RxSession, writer: RxWriter, peer: Peer): void {
-    writer.peer = peer;
-    writer.asked = true;
-    writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
-    session.asked();
-    this.#expectInbound(session, peer);
-    const deadlineMs = session.startedAtMs + this.#o.limits.transferQueueTimeoutMs;
-    this.#repeater.start(askKey(session, writer), () =>
-      this.#o.channel.send(writer.endpoint, {
-        type: 'REQUEST_DATA',
-        rid: session.rid,
-        ticket: session.ticket,
-        timeLeftMs: Math.max(1, Math.ceil(deadlineMs - this.#o.clock.now())),
-        promptLen: session.request.promptTokens.length,
-        cachedTokens: session.request.prepopulatedLen,
-        auxSlot: session.auxSlot,
-        endpoint: this.#o.channel.endpoint,
-        traceparent: session.request.disagg?.traceparent ?? '',
-        runs: session.runs,
-      }),
-    );
-  }
-
-  /** Before the writer is asked, so that it finds its slots registered. */
-  #expectInbound(session: RxSession, peer: Peer): void {
-    if (this.#o.inbound === null || peer.link === null) return;
-    this.#o.inbound.expect(peer.link, this.#mappingFrom(peer), session.ticket, session.runs).catch((cause: unknown) => {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
-      this.#end(session, 'failed', cause);
-    });
-  }
-
-  /** From here on nothing of the ticket is scattered into pages. */
-  #endInbound(session: RxSession): void {
-    for (const { peer } of session.writers) {
-      if (this.#o.inbound === null || peer === null || peer.link === null) continue;
-      this.#o.inbound.end(peer.link, session.ticket).catch((cause: unknown) => {
-        // A closed agent scatters nothing either.
-        if (!(cause instanceof StateError)) throw cause;
-      });
+  /** Aux slots are given before anybody is asked, so that an asked writer can be told its own. The queue clock bounds the wait. */
+  #giveAuxSlots(): void {
+    for (const session of this.#auxWaiters) {
+      if (this.#o.aux.freeCount === 0) return;
+      this.#auxWaiters.delete(session);
+      session.auxSlot = this.#o.aux.allocate();
+      this.#asking.start(session);
     }
+  }
+
+  #heard(writer: RxWriter): void {
+    this.#talk.stopAsking(writer);
+    writer.heardAtMs = this.#o.clock.now();
+  }
+
+  /** Waiting ends when every writer has begun; between two slices the writers compute, only after a last one the time is the transfer's. */
+  #setClocks(session: RxSession): void {
+    if (session.allStarted) session.clocks.peerArrived();
+    session.clocks.setBusy(session.reportDue);
+  }
+
+  /**
+   * This writer writes, so that its group has the request and the others hear that they can forget it.
+   * @returns false when its word changes nothing: another group has the request, or the request has just ended
+   */
+  #assign(session: RxSession, writer: RxWriter): boolean {
+    const { assigned } = session;
+    const group = session.groupOf(writer);
+    if (assigned !== null) return assigned === group;
+    if (group.standing === 'out') {
+      const text = `request ${session.rid}: DP group ${group.dpRank} writes, but not all of its ranks can`;
+      this.#end(session, 'failed', new TransportError(text, { requestId: session.rid.toString() }));
+      return false;
+    }
+    group.standing = 'assigned';
+    for (const other of session.groups) if (other !== group) this.#dismiss(session, other);
+    return true;
+  }
+
+  /** Its ranks need not keep the question any longer. Pages are held until each of them said that it wrote nothing. */
+  #dismiss(session: RxSession, group: RxGroup): void {
+    group.standing = 'out';
+    for (const writer of group.writers) {
+      this.#talk.stopAsking(writer);
+      if (writer.asked && writer.outcome === null)
+        this.#tellCancel(session, writer, `DP group ${group.dpRank} is not the one that has the request`);
+    }
+  }
+
+  /** A writer cannot do its part. While several groups may have the request that only rules out its group. */
+  #writerFailed(session: RxSession, writer: RxWriter, error: KvTransceiverError): void {
+    const { assigned } = session;
+    const group = session.groupOf(writer);
+    if (assigned === group) this.#end(session, 'failed', error);
+    if (assigned !== null || session.outcome !== null) return;
+    this.#dismiss(session, group);
+    if (session.groups.every(({ standing }) => standing === 'out')) this.#end(session, 'failed', error);
   }
 
   /** The writer lost us and knows nothing of this ticket: nothing was written for it, so that it can be asked again once greeted. */
   #mustGreetAgain(session: RxSession, writer: RxWriter, report: WriterReport): boolean {
     const unknown = report.outcome === 'REFUSED' && report.errorCode === 'ERR_KVT_PEER_LOST' && report.drained;
-    // Another writer that took the ticket would not know the next one.
-    const alone = session.writers.every((other) => other === writer || !other.asked);
-    return unknown && alone && session.outcome === null && !writer.accepted && writer.outcome === null;
-  }
-
-  /** With a new ticket: this refusal may arrive a second time, after the next attempt was accepted. */
-  #greetAgain(session: RxSession, writer: RxWriter, peer: Peer): void {
-    this.#o.counters.add('greeted_again');
-    this.#byTicket.delete(session.ticket);
-    this.#endInbound(session);
-    session.renew(this.#o.newTicket());
-    this.#byTicket.set(session.ticket, session);
-    writer.peer = null;
-    writer.asked = false;
-    // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
-    this.#o.forget(peer, 'it does not know this process any more');
-    this.#o.greet(writer.endpoint);
-  }
-
-  /** Planned once per peer, as the writer does. */
-  #mappingFrom(peer: Peer): PeerMapping {
-    let mapping = this.#mappings.get(peer);
-    if (mapping === undefined) {
-      mapping = mapRanks(peer.info, this.#o.self);
-      this.#mappings.set(peer, mapping);
-    }
-    return mapping;
+    return unknown && session.outcome === null && !writer.started && writer.mayTryAgain;
   }
 
   #judge(session: RxSession, writer: RxWriter, report: WriterReport): void {
+    if (!session.wants(writer) && report.outcome !== 'DONE' && report.outcome !== 'FAILED') return;
+    if (report.outcome === 'DONE' || report.outcome === 'FAILED') {
+      if (!this.#assign(session, writer)) return;
+      session.clocks.progress();
+    }
     if (report.outcome !== 'DONE') {
       const from = writer.peer?.name ?? writer.endpoint;
       const failure = {
@@ -320,6 +361,8 @@ export class Receiver {
       };
       const text = `${from} reported ${report.outcome} for request ${session.rid}: ${report.message}`;
       if (report.outcome === 'CANCELLED') this.#end(session, 'cancelled', new TransferCancelledError(text, failure));
+      else if (report.errorCode === 'ERR_KVT_NOT_ASSIGNED')
+        this.#writerFailed(session, writer, new TransportError(text, failure));
       else this.#end(session, 'failed', new TransportError(text, failure));
       return;
     }
@@ -328,6 +371,7 @@ export class Receiver {
       this.#end(session, 'failed', new ProtocolError(text));
       return;
     }
+    this.#setClocks(session);
     if (session.allDone) this.#complete(session);
   }
 
@@ -351,61 +395,50 @@ export class Receiver {
     this.#settled(session, firstTokens);
   }
 
-  #expire(session: RxSession): void {
-    const expired = session.clocks.expired();
+  #expire(session: RxSession, now: number): void {
+    const expired = session.clocks.expired(now);
     if (expired === null) return;
-    const writers = session.writers.map((writer) => writer.peer?.name ?? writer.endpoint).join(', ');
+    const silent = session.writers.filter((writer) => writer.outcome === null);
+    const writers = silent.map((writer) => writer.peer?.name ?? writer.endpoint).join(', ') || session.infoEndpoint;
     const setting = {
       queue: 'transferQueueTimeoutMs',
       progress: 'noProgressTimeoutMs',
       transfer: 'kvTransferTimeoutMs',
     } as const;
-    const text = `request ${session.rid} from ${writers}: nothing within ${expired.limitMs} ms (${setting[expired.clock]})`;
+    const what = this.#auxWaiters.has(session) ? 'no aux slot became free' : 'nothing';
+    const text = `request ${session.rid} from ${writers}: ${what} within ${expired.limitMs} ms (${setting[expired.clock]})`;
     const failure = { requestId: session.rid.toString(), peer: writers };
     this.#end(session, 'failed', new TransferTimeoutError(text, failure));
   }
 
   #end(session: RxSession, outcome: 'failed' | 'cancelled', error: KvTransceiverError): void {
     if (!session.decide(outcome, error)) return;
+    this.#auxWaiters.delete(session);
     session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;
     this.#settled(session, []);
     for (const writer of session.writers) {
-      this.#repeater.stop(askKey(session, writer));
+      this.#talk.stopAsking(writer);
       if (writer.asked && writer.outcome === null) this.#tellCancel(session, writer, error.message);
     }
     this.#releaseIfDrained(session);
   }
 
-  /** Until its drained report comes: that is the answer to a cancel. */
   #tellCancel(session: RxSession, writer: RxWriter, reason: string): void {
-    if (this.#o.peerAt(writer.endpoint) !== writer.peer) return;
-    this.#repeater.start(cancelKey(session, writer), () =>
-      this.#o.channel.send(writer.endpoint, {
-        type: 'CANCEL',
-        rid: session.rid,
-        ticket: session.ticket,
-        from: 'generation',
-        endpoint: this.#o.channel.endpoint,
-        reason: clipText(reason),
-      }),
-    );
-  }
-
-  #stopAsking(session: RxSession, writer: RxWriter): void {
-    this.#repeater.stop(askKey(session, writer));
-    this.#repeater.stop(cancelKey(session, writer));
+    if (this.#asking.isReachable(writer)) this.#talk.cancel(session, writer, reason);
   }
 
   #settled(session: RxSession, firstTokens: readonly number[]): void {
     if (session.outcome === null) return;
-    this.#endInbound(session);
-    const slices = Math.max(0, ...session.writers.map((writer) => writer.reportedSlices));
+    for (const { ticket } of session.writers)
+      void this.#o.inbound?.end(ticket).then(() => this.#releaseIfDrained(session));
+    const slices = Math.max(0, ...session.expected.map((writer) => writer.reportedSlices));
     this.#o.onSettled({
       request: session.request,
       side: 'generation',
       outcome: session.outcome,
       error: session.error,
       firstTokens,
+      salvageableTokens: salvageableTokens(session, this.#o.cache.layerGroups),
       timings: {
         startedAtMs: session.startedAtMs,
         firstPostAtMs: session.firstProgressAtMs,
@@ -420,35 +453,19 @@ export class Receiver {
   }
 
   #releaseIfDrained(session: RxSession): void {
-    if (session.outcome !== null && session.drained) this.#release(session);
+    if (session.outcome === null || !session.drained) return;
+    // What its writers sent in time may still be on its way from the arena to the pages.
+    if (session.writers.some(({ ticket }) => this.#o.inbound?.isOpen(ticket))) return;
+    this.#release(session);
   }
 
   #release(session: RxSession): void {
     if (session.state === 'released') return;
     session.release();
-    for (const writer of session.writers) this.#stopAsking(session, writer);
-    this.#byTicket.delete(session.ticket);
-    this.#byRequest.delete(session.request.id);
+    for (const writer of session.writers) this.#talk.stop(writer);
+    this.#book.remove(session);
     if (session.auxSlot >= 0) this.#o.aux.free(session.auxSlot);
     this.#o.ledger.settle(session.request.id);
+    this.#giveAuxSlots();
   }
-
-  /** The session a frame is about, if its ticket is live and its sender is one of the writers. */
-  #live(peer: Peer, ticket: bigint, what: string): { session: RxSession; writer: RxWriter } | null {
-    const session = this.#byTicket.get(ticket);
-    const writer = session?.writers.find((candidate) => candidate.peer === peer);
-    if (session === undefined || writer === undefined) {
-      this.#o.counters.add(`stale:${what}`);
-      return null;
-    }
-    return { session, writer };
-  }
-}
-
-function askKey(session: RxSession, writer: RxWriter): string {
-  return `ask:${session.ticket}:${writer.endpoint}`;
-}
-
-function cancelKey(session: RxSession, writer: RxWriter): string {
-  return `cancel:${session.ticket}:${writer.endpoint}`;
 }

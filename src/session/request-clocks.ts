@@ -18,7 +18,8 @@ export interface ExpiredClock {
  * Role: the three clocks of one request. A sweep asks `expired`; nothing here runs by itself.
  *
  * queue     from creation until `peerArrived`
- * progress  from the last `progress()`, while busy or after `expectProgress`
+ * progress  from the last `progress()`, while busy or after `expectProgress`. While not busy a `signOfLife()` counts as well, but only until
+ *           the queue limit: a peer that says that it waits is waited for as long as one that has not begun, and no longer
  * transfer  sum of the busy times
  * Busy means: the transfer has work that is not done. Between two slices a running prefill step is not the transfer's time.
  */
@@ -31,6 +32,7 @@ export class RequestClocks {
   #busySinceMs: number | null = null;
   #busyBeforeMs = 0;
   #lastProgressMs: number;
+  #lastSignMs = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock, limits: ClockLimits) {
     this.#clock = clock;
@@ -49,6 +51,11 @@ export class RequestClocks {
     this.#lastProgressMs = this.#clock.now();
   }
 
+  /** The peer has nothing new and says so. */
+  signOfLife(): void {
+    this.#lastSignMs = this.#clock.now();
+  }
+
   /** From now on silence counts also while not busy: the side that only listens has no other sign of life. */
   expectProgress(): void {
     if (this.#progressExpected) return;
@@ -56,8 +63,8 @@ export class RequestClocks {
     this.progress();
   }
 
-  setBusy(busy: boolean): void {
-    const now = this.#clock.now();
+  /** @param now the time, when the caller has read it just now */
+  setBusy(busy: boolean, now: number = this.#clock.now()): void {
     if (busy && this.#busySinceMs === null) {
       this.#busySinceMs = now;
       this.#lastProgressMs = now;
@@ -67,8 +74,8 @@ export class RequestClocks {
     }
   }
 
-  expired(): ExpiredClock | null {
-    const now = this.#clock.now();
+  /** @param now the time, when the caller has read it just now */
+  expired(now: number = this.#clock.now()): ExpiredClock | null {
     const { transferQueueTimeoutMs, noProgressTimeoutMs, kvTransferTimeoutMs } = this.#limits;
     if (this.#waitingForPeer && now - this.#createdAtMs >= transferQueueTimeoutMs)
       return { clock: 'queue', limitMs: transferQueueTimeoutMs };
@@ -76,7 +83,12 @@ export class RequestClocks {
     if (this.#busySinceMs !== null && this.#busyBeforeMs + now - this.#busySinceMs >= kvTransferTimeoutMs)
       return { clock: 'transfer', limitMs: kvTransferTimeoutMs };
     if (!busy && !this.#progressExpected) return null;
-    if (now - this.#lastProgressMs >= noProgressTimeoutMs) return { clock: 'progress', limitMs: noProgressTimeoutMs };
-    return null;
+    const silentMs = now - this.#lastProgressMs;
+    if (silentMs < noProgressTimeoutMs) return null;
+    const waits = !busy && now - this.#lastSignMs < noProgressTimeoutMs;
+    if (waits && silentMs < transferQueueTimeoutMs) return null;
+    return waits
+      ? { clock: 'queue', limitMs: transferQueueTimeoutMs }
+      : { clock: 'progress', limitMs: noProgressTimeoutMs };
   }
 }

@@ -1,9 +1,9 @@
-import type { KvTransceiverError } from '../errors.js';
+import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { LlmRequest } from '../executor/request.js';
 import type { BlockRun } from '../geometry/block-run.js';
-import type { WriterOutcomeName, WriterReport } from '../wire/messages.js';
-import type { Peer } from './peer-registry.js';
+import type { RankInfo } from '../mapping/index.js';
 import type { RequestClocks } from './request-clocks.js';
+import type { RxWriter } from './rx-writer.js';
 import { TransitionTable } from './transition-table.js';
 
 export type RxState = 'created' | 'requested' | 'receiving' | 'completed' | 'failed' | 'cancelled' | 'released';
@@ -22,94 +22,60 @@ export const RX_TRANSITIONS: TransitionTable<RxState, RxEvent> = new TransitionT
 
 export type RxOutcome = 'completed' | 'failed' | 'cancelled';
 
-/** One context rank that was asked to write. */
-export class RxWriter {
-  readonly endpoint: string;
-  /** Bytes that this writer's part of the plan moves; known once it is. */
-  bytesExpected = 0;
-  peer: Peer | null = null;
-  asked = false;
-  accepted = false;
-  sliceCount = 0;
-  bytesSeen = 0;
-  outcome: WriterOutcomeName | null = null;
-  reportedBytes = 0;
-  reportedSlices = 0;
-  /** Its word that nothing it started can land any more; a writer that was never asked needs to give none. */
-  reportedDrained = false;
-
-  constructor(endpoint: string) {
-    this.endpoint = endpoint;
-  }
-
-  get drained(): boolean {
-    return !this.asked || this.reportedDrained;
-  }
-
-  /** The first outcome stands; `drained` may follow later. */
-  report(report: WriterReport): void {
-    if (report.drained) this.reportedDrained = true;
-    if (this.outcome !== null) return;
-    this.outcome = report.outcome;
-    this.reportedBytes = Number(report.bytes);
-    this.reportedSlices = report.slices;
-  }
+/** The writers of one DP group of the context instance. Of several groups one holds the request; which, the first slice or report says. */
+export interface RxGroup {
+  readonly dpRank: number;
+  readonly writers: readonly RxWriter[];
+  /** `out`: it said that it does not have the request, or a rank of it cannot be asked. */
+  standing: 'possible' | 'assigned' | 'out';
 }
 
 /**
- * Role: one request's receive: one ticket, N expected writers.
- * Invariant: completes only when every expected writer reported DONE (I4); until every asked writer is drained the pages are
- *   retained, whatever the outcome (I1).
+ * Role: one request's receive: N expected writers, each with a ticket of its own.
+ * Invariant: completes only when every expected writer reported DONE (I4); until every asked writer is drained, those of groups that
+ *   turned out not to have the request included, the pages are retained, whatever the outcome (I1).
  */
 export class RxSession {
   readonly rid: bigint;
-  #ticket: bigint;
   readonly request: LlmRequest;
-  readonly writers: readonly RxWriter[];
+  /** Any rank of the context instance: it says who the others are. */
+  readonly infoEndpoint: string;
   readonly runs: readonly BlockRun[];
-  /** Our aux slot, or -1. */
-  readonly auxSlot: number;
+  readonly wantsAux: boolean;
   readonly clocks: RequestClocks;
   readonly startedAtMs: number;
+  /** Our aux slot, or -1: none wanted, or none free yet. */
+  auxSlot = -1;
   firstProgressAtMs: number | null = null;
   /** When pages whose writers are not drained are released without proof; null while the outcome is open. */
   releaseAtMs: number | null = null;
+  #instance: RankInfo | null = null;
+  #groups: readonly RxGroup[] = [];
+  #writers: readonly RxWriter[] = [];
   #state: RxState = 'created';
   #outcome: RxOutcome | null = null;
   #error: KvTransceiverError | null = null;
 
   constructor(init: {
     readonly rid: bigint;
-    readonly ticket: bigint;
     readonly request: LlmRequest;
-    readonly writers: readonly RxWriter[];
+    readonly infoEndpoint: string;
     readonly runs: readonly BlockRun[];
-    readonly auxSlot: number;
+    readonly wantsAux: boolean;
     readonly clocks: RequestClocks;
     readonly nowMs: number;
   }) {
     this.rid = init.rid;
-    this.#ticket = init.ticket;
     this.request = init.request;
-    this.writers = init.writers;
+    this.infoEndpoint = init.infoEndpoint;
     this.runs = init.runs;
-    this.auxSlot = init.auxSlot;
+    this.wantsAux = init.wantsAux;
     this.clocks = init.clocks;
     this.startedAtMs = init.nowMs;
   }
 
   get state(): RxState {
     return this.#state;
-  }
-
-  /** Fresh per attempt: frames of an earlier attempt name another. */
-  get ticket(): bigint {
-    return this.#ticket;
-  }
-
-  /** A new attempt of the same receive. Only when no writer ever took the old ticket. */
-  renew(ticket: bigint): void {
-    this.#ticket = ticket;
   }
 
   get outcome(): RxOutcome | null {
@@ -120,24 +86,80 @@ export class RxSession {
     return this.#error;
   }
 
+  /** What the rank at `infoEndpoint` says of its instance; null until it was greeted. */
+  get instance(): RankInfo | null {
+    return this.#instance;
+  }
+
+  get groups(): readonly RxGroup[] {
+    return this.#groups;
+  }
+
+  /** Of every group. */
+  get writers(): readonly RxWriter[] {
+    return this.#writers;
+  }
+
+  get assigned(): RxGroup | null {
+    return this.#groups.find(({ standing }) => standing === 'assigned') ?? null;
+  }
+
+  /** Whose reports complete it; none while it is not known which group has the request. */
+  get expected(): readonly RxWriter[] {
+    return this.assigned?.writers ?? [];
+  }
+
   get allDone(): boolean {
-    return this.writers.every((writer) => writer.outcome === 'DONE');
+    const { expected } = this;
+    return expected.length > 0 && expected.every((writer) => writer.outcome === 'DONE');
   }
 
   get drained(): boolean {
-    return this.writers.every((writer) => writer.drained);
+    return this.#writers.every((writer) => writer.drained);
+  }
+
+  /** Every expected writer has begun: nobody is waited for any more. */
+  get allStarted(): boolean {
+    const { expected } = this;
+    return expected.length > 0 && expected.every((writer) => writer.started);
+  }
+
+  /** Of some writer the last slice came and its report did not: the transfer's time, no longer the prefill's. */
+  get reportDue(): boolean {
+    return this.expected.some((writer) => writer.lastSliceSeen && writer.outcome === null);
   }
 
   get bytesExpected(): number {
-    return this.writers.reduce((sum, writer) => sum + writer.bytesExpected, 0);
+    return this.expected.reduce((sum, writer) => sum + writer.bytesExpected, 0);
   }
 
   get bytesReported(): number {
-    return this.writers.reduce((sum, writer) => sum + writer.reportedBytes, 0);
+    return this.expected.reduce((sum, writer) => sum + writer.reportedBytes, 0);
   }
 
   writerAt(endpoint: string): RxWriter | undefined {
-    return this.writers.find((writer) => writer.endpoint === endpoint);
+    return this.#writers.find((writer) => writer.endpoint === endpoint);
+  }
+
+  groupOf(writer: RxWriter): RxGroup {
+    const group = this.#groups.find(({ writers }) => writers.includes(writer));
+    if (group === undefined) throw new InternalError(`rank ${writer.rank} is no writer of request ${this.rid}`);
+    return group;
+  }
+
+  /** False: its group does not have the request. */
+  wants(writer: RxWriter): boolean {
+    const { assigned } = this;
+    return assigned === null ? this.groupOf(writer).standing === 'possible' : assigned.writers.includes(writer);
+  }
+
+  /** Who writes is known. The only group there is has the request. */
+  choose(instance: RankInfo, groups: readonly RxGroup[]): void {
+    this.#instance = instance;
+    this.#groups = groups;
+    this.#writers = groups.flatMap(({ writers }) => writers);
+    const [only, other] = groups;
+    if (only !== undefined && other === undefined) only.standing = 'assigned';
   }
 
   asked(): void {

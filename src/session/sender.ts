@@ -4,6 +4,7 @@ import type { Clock } from '../clock.js';
 import {
   InternalError,
   KvTransceiverError,
+  NotAssignedError,
   PeerLostError,
   SessionRetiredError,
   TransferCancelledError,
@@ -12,8 +13,8 @@ import {
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
-import { planAux, planSlice, type TransferPlan } from '../mapping/index.js';
-import type { Cancel, RequestData, WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
+import type { Cancel, RequestData, StatusQuery, WriterOutcomeName, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
@@ -21,10 +22,11 @@ import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { type EarlyRequest, EarlyRequests } from './early-requests.js';
+import { instanceFinding } from './instance-identity.js';
 import type { PeerLink } from './peer-link.js';
 import type { Peer } from './peer-registry.js';
+import { receiverRefusal } from './receiver-admission.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
-import { checkRequestData } from './request-data-check.js';
 import { SendTask } from './send-task.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
@@ -44,6 +46,8 @@ export interface SenderOptions {
   readonly counters: Counters;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
+  /** Where this rank stands in its instance. */
+  readonly self: RankPlaceInDp;
   /** Whether a peer was not lost meanwhile. */
   readonly isLive: (peer: Peer) => boolean;
   readonly onSettled: (settled: Settled) => void;
@@ -64,6 +68,8 @@ export class Sender {
   /** Rid -> why it ended; null = completed. */
   readonly #retired = new BoundedMap<bigint, KvTransceiverError | null>(REMEMBERED_ENDS);
   readonly #tasks = new Map<number, { task: SendTask; session: TxSession }>();
+  /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
+  readonly #auxPending = new Set<TxSession>();
   #nextTaskId = 1;
   #nextFlow = 1;
 
@@ -78,12 +84,10 @@ export class Sender {
     return this.#sessions.size;
   }
 
-  /** Endpoints whose silence matters now. */
-  busyEndpoints(): string[] {
-    const endpoints: string[] = [];
+  /** Adds the endpoints whose silence matters now. */
+  addBusyEndpoints(endpoints: Set<string>): void {
     for (const session of this.#sessions.values())
-      for (const receiver of session.receivers.values()) endpoints.push(receiver.peer.endpoint);
-    return endpoints;
+      for (const receiver of session.receivers.values()) endpoints.add(receiver.peer.endpoint);
   }
 
   /** False until every expected receiver asked. A request that can never be sent settles as failed instead. */
@@ -143,7 +147,7 @@ export class Sender {
       this.#accepted(peer, rid, ticket);
       return;
     }
-    const refusal = this.#refusal(message, peer, session);
+    const refusal = receiverRefusal(message, peer, session, this.#retired.get(rid));
     if (refusal !== null) {
       this.#o.counters.add('request_data_refused');
       this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', refusal));
@@ -163,7 +167,7 @@ export class Sender {
    * answer, `drained` included. A ticket that is new here moved nothing, and never will: the refusal is remembered, so that a late copy of
    * the question gets it too. The receiver greets and asks again with a new ticket.
    */
-  refuseStranger(message: RequestData): void {
+  refuseStranger(message: RequestData | StatusQuery): void {
     const { rid, ticket, endpoint } = message;
     if (this.#reports.repeat(endpoint, ticket)) return;
     const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
@@ -191,7 +195,7 @@ export class Sender {
       return;
     }
     // The session, if it comes, is born cancelled.
-    if (session === undefined && !this.#retired.has(rid)) this.#early.cancel(rid, peer, ticket, error.message);
+    if (session === undefined && !this.#retired.has(rid)) this.#cancelEarly(peer, cancel, error);
     this.#reports.answer(endpoint, report);
   }
 
@@ -243,24 +247,29 @@ export class Sender {
 
   /** Aux waits for the first token, which the executor learns after it handed over the last slice. */
   flushAux(): void {
-    for (const session of this.#sessions.values())
-      if (session.outcome === null && session.lastSliceSubmitted)
-        for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
+    if (this.#auxPending.size === 0) return;
+    const pending = [...this.#auxPending];
+    this.#auxPending.clear();
+    for (const session of pending)
+      if (session.outcome === null) for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
   }
 
   sweep(): void {
-    this.#early.sweep();
+    for (const early of this.#early.sweep()) this.#expireEarly(early);
     this.#reports.sweep();
-    for (const session of [...this.#sessions.values()]) {
+    // Read once: with thousands of sessions, reading the time is most of a sweep.
+    const now = this.#o.clock.now();
+    // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
+    for (const { session } of this.#tasks.values())
+      if (session.outcome === null) session.clocks.setBusy(session.transferBusy, now);
+    for (const session of this.#sessions.values()) {
       if (session.outcome !== null) continue;
-      // What the executor computed since the last event counts from now on.
-      session.clocks.setBusy(session.transferBusy);
-      const expired = session.clocks.expired();
+      const expired = session.clocks.expired(now);
       if (expired === null) continue;
       const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
       const text =
         expired.clock === 'queue'
-          ? `request ${session.rid}: no receiver asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
+          ? `request ${session.rid}: ${missingReceivers(session)} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
           : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
       this.#end(session, 'failed', new TransferTimeoutError(text, { requestId: session.rid.toString(), peer }));
     }
@@ -289,7 +298,7 @@ export class Sender {
 
   #create(rid: bigint, request: LlmRequest): TxSession {
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
-    const session = new TxSession(rid, request, clocks, 1, this.#o.clock.now());
+    const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
     const cancelled = this.#early.takeCancel(rid);
     if (cancelled !== null) {
@@ -307,32 +316,11 @@ export class Sender {
       return session;
     }
     for (const early of this.#early.take(rid)) {
-      const refusal = this.#refusal(early.message, early.peer, session);
+      const refusal = receiverRefusal(early.message, early.peer, session, undefined);
       if (refusal === null) this.#register(session, early.peer, early.message);
       else this.#answerEarly(early, 'REFUSED', refusal);
     }
     return session;
-  }
-
-  /** Why this receiver cannot be served, or null. */
-  #refusal(message: RequestData, peer: Peer, session: TxSession | undefined): KvTransceiverError | null {
-    const { rid } = message;
-    const bad = checkRequestData(message, peer, session?.request ?? null);
-    if (bad !== null) return bad;
-    const failure = { requestId: rid.toString(), drained: true };
-    if (this.#retired.has(rid) || (session !== undefined && session.outcome !== null)) {
-      const why = session?.error ?? this.#retired.get(rid) ?? null;
-      return new SessionRetiredError(
-        `request ${rid} already ended here${why === null ? '' : `: ${why.message}`}`,
-        failure,
-      );
-    }
-    if (session?.receiverReady === true)
-      return new SessionRetiredError(
-        `request ${rid} already has its ${session.expectedReceivers} receivers: cancel the earlier attempt first`,
-        failure,
-      );
-    return null;
   }
 
   #register(session: TxSession, peer: Peer, message: RequestData): void {
@@ -347,8 +335,8 @@ export class Sender {
   #addSlice(session: TxSession, bounds: SliceBounds | null, after: ReadyEvent | null): SendReceipt | null {
     if (bounds === null) return null;
     const { request } = session;
-    const runs = sourceRuns(this.#o.cache, request, bounds);
-    this.#o.ledger.acquire(request.id);
+    const runs = sourceRuns(this.#o.cache, request, bounds, this.#o.self);
+    this.#o.ledger.acquire(request.id, request.promptTokens.length);
     if (bounds.isLast) this.#o.ledger.complete(request.id);
     const slice: TxSlice = { ...bounds, seq: session.slices.length, runs, after, submittedAtMs: this.#o.clock.now() };
     session.addSlice(slice);
@@ -430,25 +418,23 @@ export class Sender {
 
   #sendAux(session: TxSession, receiver: TxReceiver): void {
     if (receiver.remoteAuxSlot < 0 || receiver.auxTask !== null || !session.pagesDelivered(receiver)) return;
+    // Only the token, or a slot, can be missing now, and neither announces itself. What leaves below is found gone at the next flush.
+    this.#auxPending.add(session);
     const { request } = session;
     const firstToken = request.outputTokens[0];
     if (firstToken === undefined) return;
-    let localSlot: number;
-    try {
-      localSlot = this.#o.aux.allocate();
-    } catch (cause) {
+    if (session.auxSlot === null) {
       // Every slot is in use: the next completion frees one and the sweep tries again; the transfer clock bounds it.
-      if (cause instanceof KvTransceiverError && cause.retryable) return;
-      throw cause;
+      if (this.#o.aux.freeCount === 0) return;
+      session.auxSlot = this.#o.aux.allocate();
+      this.#o.aux.pack(session.auxSlot, {
+        firstTokens: [firstToken],
+        draftTokens: request.disagg?.draftTokens ?? [],
+        promptLen: request.promptTokens.length,
+        cachedTokens: request.prepopulatedLen,
+      });
     }
-    receiver.localAuxSlot = localSlot;
-    this.#o.aux.pack(localSlot, {
-      firstTokens: [firstToken],
-      draftTokens: request.disagg?.draftTokens ?? [],
-      promptLen: request.promptTokens.length,
-      cachedTokens: request.prepopulatedLen,
-    });
-    const plan = planAux(linkOf(receiver).mapping, localSlot, receiver.remoteAuxSlot);
+    const plan = planAux(linkOf(receiver).mapping, session.auxSlot, receiver.remoteAuxSlot);
     receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, plan.stats.bytes);
     this.#submit(session, receiver.auxTask, plan, null);
   }
@@ -469,6 +455,7 @@ export class Sender {
       outcome: session.outcome,
       error: session.error,
       firstTokens: [],
+      salvageableTokens: 0,
       timings: txTimings(session, this.#o.clock.now()),
     });
   }
@@ -477,8 +464,8 @@ export class Sender {
   #close(session: TxSession): void {
     session.close();
     this.#sessions.delete(session.rid);
-    for (const receiver of session.receivers.values())
-      if (receiver.localAuxSlot !== null) this.#o.aux.free(receiver.localAuxSlot);
+    this.#auxPending.delete(session);
+    if (session.auxSlot !== null) this.#o.aux.free(session.auxSlot);
     if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);
   }
 
@@ -514,6 +501,28 @@ export class Sender {
     this.#reports.answer(early.peer.endpoint, emptyReport(rid, ticket, outcome, error));
   }
 
+  /**
+   * One rank of the receiving instance ends the request for all of them. Not with attention DP: there a receiver also cancels at the groups
+   * that do not have the request, and its siblings may not have heard yet which one does.
+   */
+  #cancelEarly(peer: Peer, { rid, ticket }: Cancel, error: KvTransceiverError): void {
+    const isOurs = (asker: Peer): boolean =>
+      !this.#o.self.attentionDp && instanceFinding(peer.info, asker.info) === null;
+    for (const early of this.#early.cancel(rid, peer, ticket, error.message, isOurs))
+      this.#answerEarly(early, 'CANCELLED', error);
+  }
+
+  /**
+   * The time its receiver gives it is over. With attention DP one group of ranks has the request and the others never hear of it: each
+   * of those says so, once, so that a receiver which nobody serves learns it from all of them.
+   */
+  #expireEarly(early: EarlyRequest): void {
+    if (!this.#o.self.attentionDp) return;
+    const { rid } = early.message;
+    const text = `request ${rid} did not come to DP group ${this.#o.self.dpRank}: another group has it, or none`;
+    this.#answerEarly(early, 'REFUSED', new NotAssignedError(text, { requestId: rid.toString(), drained: true }));
+  }
+
   #accepted(peer: Peer, rid: bigint, ticket: bigint): void {
     this.#o.channel.send(peer.endpoint, { type: 'ACCEPTED', rid, ticket });
   }
@@ -533,6 +542,11 @@ export class Sender {
       endBlock: slice.endBlock,
     });
   }
+}
+
+function missingReceivers({ receivers, expectedReceivers }: TxSession): string {
+  if (expectedReceivers === null) return 'no receiver';
+  return `only ${receivers.size} of ${expectedReceivers.size} receivers`;
 }
 
 function linkOf(receiver: TxReceiver): PeerLink {

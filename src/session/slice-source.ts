@@ -1,11 +1,8 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
-import { InternalError } from '../errors.js';
 import { type LlmRequest, remainingPromptTokens } from '../executor/request.js';
 import type { BlockRun } from '../geometry/block-run.js';
 import { prefillSlice } from '../geometry/prefill-slice.js';
-import { sourceRange } from '../geometry/source-range.js';
-import { ownedBlocks } from '../mapping/index.js';
-import { type ContextParallelPlace, globalRun } from './destination-runs.js';
+import { ALL_BLOCKS, type ContextParallelPlace, groupRun } from './group-run.js';
 
 export interface SliceBounds {
   readonly beginBlock: number;
@@ -31,28 +28,17 @@ export function requestSlice(request: LlmRequest, tokensPerBlock: number, prefix
 }
 
 /**
- * The source run of each layer group for a slice; null where a group sends nothing.
+ * The source run of each layer group for a slice; null where a group sends nothing. What `destinationRuns` is to the receiver.
+ * @param slice in ordinals of the prompt, on every rank
  * @param place default: every block. A context parallel rank's cache manager counts only the blocks it owns
- * @throws InternalError when the cache manager breaks its contract: more than asked, or a full-attention run that is short
+ * @throws InternalError when the cache manager breaks its contract: more than asked, a hole, or less than asked of what no window lets go
  */
 export function sourceRuns(
   cache: KvCacheManager,
   request: LlmRequest,
   slice: SliceBounds,
-  place: ContextParallelPlace = { cpSize: 1, cpRank: 0 },
+  place: ContextParallelPlace = ALL_BLOCKS,
 ): (BlockRun | null)[] {
-  return cache.layerGroups.map((group, index) => {
-    const range = sourceRange(slice, group, request.promptTokens.length, cache.tokensPerBlock);
-    if (range === null) return null;
-    const isState = group.kind === 'state';
-    const { begin, end } = isState ? range : ownedBlocks(range.begin, range.end, place.cpRank, place.cpSize);
-    if (begin >= end) return null;
-    const run = cache.getBlockIdsRange(request.id, index, begin, end);
-    const full = group.windowSize === null;
-    if (run.begin < begin || run.begin + run.slots.length !== end || (full && run.slots.length < end - begin))
-      throw new InternalError(
-        `cache manager: group ${index} gave blocks [${run.begin}, ${run.begin + run.slots.length}) for [${begin}, ${end})`,
-      );
-    return isState ? run : globalRun(run, place);
-  });
+  const owner = { cache, request: request.id, promptLen: request.promptTokens.length, place };
+  return cache.layerGroups.map((_, index) => groupRun(owner, index, slice, 'suffix'));
 }

@@ -42,8 +42,6 @@ export class TxReceiver {
   readonly flow: number;
   readonly tasks: SendTask[] = [];
   auxTask: SendTask | null = null;
-  /** Our slot that the aux content is sent from. */
-  localAuxSlot: number | null = null;
 
   constructor(peer: Peer, ticket: bigint, runs: readonly BlockRun[], remoteAuxSlot: number, flow: number) {
     this.peer = peer;
@@ -76,20 +74,20 @@ export class TxSession {
   readonly rid: bigint;
   readonly request: LlmRequest;
   readonly clocks: RequestClocks;
-  readonly expectedReceivers: number;
   readonly createdAtMs: number;
   readonly slices: TxSlice[] = [];
   readonly receivers = new Map<bigint, TxReceiver>();
+  /** Our slot that the aux content is sent from, the same to every receiver. */
+  auxSlot: number | null = null;
   prefixSent = false;
   #state: TxState = 'created';
   #outcome: TxOutcome | null = null;
   #error: KvTransceiverError | null = null;
 
-  constructor(rid: bigint, request: LlmRequest, clocks: RequestClocks, expectedReceivers: number, nowMs: number) {
+  constructor(rid: bigint, request: LlmRequest, clocks: RequestClocks, nowMs: number) {
     this.rid = rid;
     this.request = request;
     this.clocks = clocks;
-    this.expectedReceivers = expectedReceivers;
     this.createdAtMs = nowMs;
   }
 
@@ -105,8 +103,20 @@ export class TxSession {
     return this.#error;
   }
 
+  /** Who the first receiver says it is; the others are of its instance, and of its DP group. */
+  get firstReceiver(): Peer | null {
+    for (const { peer } of this.receivers.values()) return peer;
+    return null;
+  }
+
+  /** Flat ranks of the receivers' instance that this rank serves; null while none has asked. Moving no byte to one does not make it fewer. */
+  get expectedReceivers(): ReadonlySet<number> | null {
+    return this.firstReceiver?.link?.expectedReceivers ?? null;
+  }
+
   get receiverReady(): boolean {
-    return this.receivers.size >= this.expectedReceivers;
+    const expected = this.expectedReceivers;
+    return expected !== null && this.receivers.size >= expected.size;
   }
 
   get lastSliceSubmitted(): boolean {

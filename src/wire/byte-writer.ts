@@ -3,7 +3,10 @@ import { MAX_FRAME_BYTES } from './limits.js';
 
 const encoder = new TextEncoder();
 
-/** Appends little-endian fields to one growing buffer. Values that do not fit their field are the caller's mistake: ArgumentError. */
+/**
+ * Appends little-endian fields to one growing buffer. Values that do not fit their field are the caller's mistake: ArgumentError.
+ * Ordering: `#view` is read after `#advance`, which may replace it.
+ */
 export class ByteWriter {
   #bytes: Uint8Array<ArrayBuffer>;
   #view: DataView;
@@ -16,33 +19,39 @@ export class ByteWriter {
 
   u8(value: number, field: string): void {
     checkInteger(value, 0, 0xff, field);
-    this.#view.setUint8(this.#advance(1), value);
+    const at = this.#advance(1);
+    this.#view.setUint8(at, value);
   }
 
   u16(value: number, field: string): void {
     checkInteger(value, 0, 0xffff, field);
-    this.#view.setUint16(this.#advance(2), value, true);
+    const at = this.#advance(2);
+    this.#view.setUint16(at, value, true);
   }
 
   u32(value: number, field: string): void {
     checkInteger(value, 0, 0xffff_ffff, field);
-    this.#view.setUint32(this.#advance(4), value, true);
+    const at = this.#advance(4);
+    this.#view.setUint32(at, value, true);
   }
 
   i32(value: number, field: string): void {
     checkInteger(value, -0x8000_0000, 0x7fff_ffff, field);
-    this.#view.setInt32(this.#advance(4), value, true);
+    const at = this.#advance(4);
+    this.#view.setInt32(at, value, true);
   }
 
   u64(value: bigint, field: string): void {
     if (typeof value !== 'bigint' || value < 0n || value > 0xffff_ffff_ffff_ffffn) {
       throw new ArgumentError(`${field} must be a bigint in [0, 2^64), got ${String(value)}`);
     }
-    this.#view.setBigUint64(this.#advance(8), value, true);
+    const at = this.#advance(8);
+    this.#view.setBigUint64(at, value, true);
   }
 
   bool(value: boolean): void {
-    this.#view.setUint8(this.#advance(1), value ? 1 : 0);
+    const at = this.#advance(1);
+    this.#view.setUint8(at, value ? 1 : 0);
   }
 
   i32Array(values: Int32Array): void {

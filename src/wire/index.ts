@@ -1,4 +1,5 @@
 /** Control plane on the wire: messages, their codec, and the messenger that carries them. */
+export { type CurveKeyPair, generateCurveKeyPair, publicKeyOf } from './curve-keys.js';
 export { type EndpointParts, formatEndpoint, parseEndpoint } from './endpoint.js';
 export { decodeFrame, type EncodeOptions, encodeFrame } from './frame-codec.js';
 export {
@@ -14,7 +15,9 @@ export {
 export { MAX_FRAME_BYTES, MAX_LAYER_GROUPS, MAX_WRITERS } from './limits.js';
 export * from './messages.js';
 export type { Messenger } from './messenger.js';
-export type { DropReason, MessengerCounts } from './messenger-counters.js';
+export type { DropReason, HandshakeRefusal, MessengerCounts } from './messenger-counters.js';
+export { messengerOptions } from './messenger-options.js';
 export type { WireReason } from './wire-reason.js';
 export type { PortRange } from './zeromq-bind.js';
+export type { CurveOptions } from './zeromq-curve.js';
 export { ZeromqMessenger, type ZeromqMessengerOptions } from './zeromq-messenger.js';

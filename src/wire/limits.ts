@@ -1,11 +1,19 @@
 /** Caps of the control plane. A frame beyond one of them is refused before anything is allocated for it. */
 export const MAX_FRAME_BYTES = 16 * 1024 * 1024;
+/** The same on an encrypted connection, which adds command name, nonce and authenticator. */
+export const MAX_ENCRYPTED_FRAME_BYTES = MAX_FRAME_BYTES + 64;
 export const MAX_LAYER_GROUPS = 256;
 /** Ranks of one instance, and so the writers one receiver may have to wait for. */
 export const MAX_WRITERS = 64 * 1024;
 export const MAX_LAYERS = 64 * 1024;
 export const MAX_FINDINGS = 256;
 export const MAX_MAJORS = 16;
+/**
+ * Values in one HELLO body, and entries of one map in it. A page table of 64 Ki layer entries has some 600,000 values; building an object
+ * for each of 16 million one-byte values would hold up the JS thread for ten seconds.
+ */
+export const MAX_HELLO_VALUES = 768 * 1024;
+export const MAX_HELLO_MAP_ENTRIES = 1024;
 export const MAX_AGENT_METADATA_BYTES = 8 * 1024 * 1024;
 
 /** Bytes of UTF-8. */

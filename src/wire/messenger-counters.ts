@@ -8,8 +8,24 @@ export type DropReason =
   | 'socket-error'
   | 'disconnected'
   | 'forgotten'
+  | 'refused'
   | 'closed'
   | 'malformed-message';
+
+/**
+ * Why a connection never came to carry frames. At our socket: a client whose key is not allowed, one that expects another server key,
+ * one with another mechanism (plaintext against CURVE, or the reverse), or something that is no ZeroMQ. At a peer's: it refused our key,
+ * has another mechanism, or closed the connection (which is all one learns of a wrong server key).
+ */
+export type HandshakeRefusal =
+  | 'client-not-allowed'
+  | 'client-expects-other-key'
+  | 'client-mechanism'
+  | 'client-protocol'
+  | 'peer-refused-key'
+  | 'peer-mechanism'
+  | 'peer-protocol'
+  | 'peer-closed';
 
 export interface MessengerCounts {
   /** Handed to an established connection; the peer need not have read them. */
@@ -19,6 +35,7 @@ export interface MessengerCounts {
   readonly bytesReceived: number;
   readonly connectionsLost: number;
   readonly framesDropped: Readonly<Record<DropReason, number>>;
+  readonly handshakesRefused: Readonly<Record<HandshakeRefusal, number>>;
 }
 
 /** What one messenger counted since it was opened. */
@@ -37,8 +54,19 @@ export class MessengerCounters {
     'socket-error': 0,
     disconnected: 0,
     forgotten: 0,
+    refused: 0,
     closed: 0,
     'malformed-message': 0,
+  };
+  readonly #refused: Record<HandshakeRefusal, number> = {
+    'client-not-allowed': 0,
+    'client-expects-other-key': 0,
+    'client-mechanism': 0,
+    'client-protocol': 0,
+    'peer-refused-key': 0,
+    'peer-mechanism': 0,
+    'peer-protocol': 0,
+    'peer-closed': 0,
   };
 
   sent(bytes: number): void {
@@ -55,6 +83,10 @@ export class MessengerCounters {
     this.#connectionsLost++;
   }
 
+  handshakeRefused(cause: HandshakeRefusal): void {
+    this.#refused[cause]++;
+  }
+
   dropped(reason: DropReason, count = 1): void {
     this.#dropped[reason] += count;
   }
@@ -67,6 +99,7 @@ export class MessengerCounters {
       bytesReceived: this.#bytesReceived,
       connectionsLost: this.#connectionsLost,
       framesDropped: { ...this.#dropped },
+      handshakesRefused: { ...this.#refused },
     };
   }
 }

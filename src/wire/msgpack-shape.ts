@@ -1,17 +1,20 @@
+import { MAX_HELLO_MAP_ENTRIES, MAX_HELLO_VALUES } from './limits.js';
 import { wireError } from './wire-reason.js';
 
 const MAX_DEPTH = 12;
 
 /**
  * Walks a msgpack value without building it. A decoder allocates arrays by their claimed length; after this walk every claimed element
- * is known to be there, so what decoding allocates is bounded by the bytes received. Extension types are refused: no message has one.
- * @throws WireError bad-msgpack, truncated, trailing-bytes
+ * is known to be there, so what decoding allocates is bounded by the bytes received, and by a cap on the number of values: an object costs
+ * many times the byte it may be written in. Extension types are refused: no message has one.
+ * @throws WireError bad-msgpack, truncated, trailing-bytes, count-over-cap
  */
 export function checkMsgpackShape(bytes: Uint8Array): void {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   /** Values still to come on each open level. */
   const pending: number[] = [1];
   let at = 0;
+  let valuesLeft = MAX_HELLO_VALUES;
 
   const need = (sizeBytes: number): number => {
     if (sizeBytes > bytes.length - at) throw wireError('truncated', `msgpack body ends early at byte ${at}`);
@@ -22,8 +25,16 @@ export function checkMsgpackShape(bytes: Uint8Array): void {
   const open = (count: number): void => {
     if (count > bytes.length - at)
       throw wireError('truncated', `msgpack claims ${count} values, ${bytes.length - at} bytes left`);
+    valuesLeft -= count;
+    if (valuesLeft < 0) throw wireError('count-over-cap', `more than ${MAX_HELLO_VALUES} values in one msgpack body`);
     if (pending.length > MAX_DEPTH) throw wireError('bad-msgpack', `msgpack nested deeper than ${MAX_DEPTH}`);
     pending.push(count);
+  };
+
+  const openMap = (entries: number): void => {
+    open(entries * 2);
+    if (entries > MAX_HELLO_MAP_ENTRIES)
+      throw wireError('count-over-cap', `a msgpack map of ${entries} entries; at most ${MAX_HELLO_MAP_ENTRIES}`);
   };
 
   while (pending.length > 0) {
@@ -36,7 +47,7 @@ export function checkMsgpackShape(bytes: Uint8Array): void {
     pending[level] = left - 1;
     const head = view.getUint8(need(1));
     if (head < 0x80 || head >= 0xe0) continue;
-    if (head < 0x90) open((head & 0x0f) * 2);
+    if (head < 0x90) openMap(head & 0x0f);
     else if (head < 0xa0) open(head & 0x0f);
     else if (head < 0xc0) need(head & 0x1f);
     else {
@@ -82,10 +93,10 @@ export function checkMsgpackShape(bytes: Uint8Array): void {
           open(view.getUint32(need(4)));
           break;
         case 0xde: // map 16
-          open(view.getUint16(need(2)) * 2);
+          openMap(view.getUint16(need(2)));
           break;
         case 0xdf: // map 32
-          open(view.getUint32(need(4)) * 2);
+          openMap(view.getUint32(need(4)));
           break;
         default:
           throw wireError('bad-msgpack', `msgpack type 0x${head.toString(16)} has no place here`);

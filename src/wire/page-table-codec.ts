@@ -35,6 +35,7 @@ function groupFields(group: PageTableGroup): Record<string, unknown> {
   return {
     kind: group.kind,
     windowSize: group.windowSize,
+    ...(group.sinkTokens === undefined ? {} : { sinkTokens: group.sinkTokens }),
     tokensPerBlock: group.tokensPerBlock,
     slotCount: group.slotCount,
     views: group.views.map((view) => ({

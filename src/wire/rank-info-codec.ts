@@ -1,5 +1,7 @@
 import type { RankInfo } from '../mapping/rank-info.js';
+import { flatRank } from '../mapping/rank-place.js';
 import { asInteger, type DecodedMap } from './decoded-map.js';
+import { parseEndpoint } from './endpoint.js';
 import { MAX_AGENT_METADATA_BYTES, MAX_LAYERS, MAX_NAME_BYTES, MAX_WRITERS } from './limits.js';
 import { pageTableFields, readPageTable } from './page-table-codec.js';
 import { wireError } from './wire-reason.js';
@@ -20,11 +22,7 @@ export function readRankInfo(map: DecodedMap): RankInfo {
   if (layersPerStage.length !== ppSize) {
     throw wireError('bad-value', `${map.pathOf('layersPerStage')} must have ppSize ${ppSize} entries`);
   }
-  return {
-    packageVersion: map.string('packageVersion', MAX_NAME_BYTES),
-    instanceName: map.string('instanceName', MAX_NAME_BYTES),
-    incarnation: map.u64('incarnation'),
-    rank: map.integer('rank', 0, MAX_WRITERS - 1),
+  const place = {
     tpSize,
     tpRank: map.integer('tpRank', 0, tpSize - 1),
     ppSize,
@@ -35,11 +33,46 @@ export function readRankInfo(map: DecodedMap): RankInfo {
     dpRank: map.integer('dpRank', 0, dpSize - 1),
     attentionDp: map.boolean('attentionDp'),
     layersPerStage,
-    endpoint: map.endpoint('endpoint'),
+  };
+  const rank = map.integer('rank', 0, MAX_WRITERS - 1);
+  if (rank !== flatRank(place)) {
+    throw wireError('bad-value', `${map.pathOf('rank')} is ${rank}, but its place is that of rank ${flatRank(place)}`);
+  }
+  const endpoint = map.endpoint('endpoint');
+  return {
+    packageVersion: map.string('packageVersion', MAX_NAME_BYTES),
+    instanceName: map.string('instanceName', MAX_NAME_BYTES),
+    incarnation: map.u64('incarnation'),
+    rank,
+    ...place,
+    endpoint,
+    rankEndpoints: readRankEndpoints(map, tpSize * ppSize * cpSize, rank, endpoint),
     agent: map.oneOf('agent', AGENTS),
     agentMetadata: map.bytes('agentMetadata', MAX_AGENT_METADATA_BYTES),
     pageTable: map.field('pageTable', readPageTable),
   };
+}
+
+/**
+ * One endpoint per rank of the instance, no two alike, the sender's own at its rank. What a list may cause is checked where it is used
+ * (`src/session/instance-identity.ts`); here it is only kept to the one form that reaches no file and no other transport.
+ */
+function readRankEndpoints(map: DecodedMap, rankCount: number, rank: number, endpoint: string): string[] {
+  const path = map.pathOf('rankEndpoints');
+  const endpoints = map.list('rankEndpoints', rankCount, (item, itemPath) => {
+    if (typeof item !== 'string' || parseEndpoint(item) === null) {
+      throw wireError('bad-endpoint', `${itemPath} must be tcp://host:port`);
+    }
+    return item;
+  });
+  if (endpoints.length !== rankCount) {
+    throw wireError('bad-value', `${path} has ${endpoints.length} entries for ${rankCount} ranks`);
+  }
+  if (endpoints[rank] !== endpoint) {
+    throw wireError('bad-value', `${path}[${rank}] must be the endpoint of the rank that sent it`);
+  }
+  if (new Set(endpoints).size !== rankCount) throw wireError('bad-value', `${path} names an endpoint twice`);
+  return endpoints;
 }
 
 /** Maps with plain values, for the encoder: exactly the published fields, whatever else the object carries. */
@@ -60,6 +93,7 @@ export function rankInfoFields(info: RankInfo): Record<string, unknown> {
     attentionDp: info.attentionDp,
     layersPerStage: [...info.layersPerStage],
     endpoint: info.endpoint,
+    rankEndpoints: [...info.rankEndpoints],
     agent: info.agent,
     agentMetadata: info.agentMetadata,
     pageTable: pageTableFields(info.pageTable),

@@ -1,10 +1,12 @@
 import { lookup } from 'node:dns/promises';
-import { Router } from 'zeromq';
+import { type Event, type Observer, Router } from 'zeromq';
 import { isIpv4, isLoopback } from '../config/host-address.js';
 import { ConfigError, ResourceError } from '../errors.js';
 import { formatEndpoint, parseEndpoint } from './endpoint.js';
-import { MAX_FRAME_BYTES } from './limits.js';
+import { MAX_ENCRYPTED_FRAME_BYTES, MAX_FRAME_BYTES } from './limits.js';
 import { zeromqContext } from './zeromq-context.js';
+import type { CurveIdentity } from './zeromq-curve.js';
+import { readMonitor } from './zeromq-monitor.js';
 
 export interface PortRange {
   readonly first: number;
@@ -22,8 +24,14 @@ export interface BindOptions {
   readonly allowPlaintext?: boolean;
 }
 
+/** Encryption of the bound socket; null = none. */
+export type BoundSecurity = ReturnType<CurveIdentity['serverOptions']> | null;
+
 export interface BoundRouter {
   readonly router: Router;
+  readonly monitor: Observer;
+  /** After `router.close()`: ZeroMQ's threads have let go of the port. */
+  readonly ended: Promise<void>;
   /** As peers reach it. */
   readonly endpoint: string;
 }
@@ -32,14 +40,18 @@ export interface BoundRouter {
  * Opens the one socket that peers send to.
  * @throws ConfigError when the options are wrong, the address is not this machine's, or no port is free
  */
-export async function bindRouter(options: BindOptions): Promise<BoundRouter> {
+export async function bindRouter(
+  options: BindOptions,
+  security: BoundSecurity,
+  onEvent: (event: Event) => void,
+): Promise<BoundRouter> {
   const host = options.host ?? '127.0.0.1';
   const range = portRange(options.port ?? 0);
   const advertiseHost = checkAdvertised(host, options.advertiseHost ?? null);
-  if (!isLoopback(host) && options.allowPlaintext !== true) {
+  if (!isLoopback(host) && security === null && options.allowPlaintext !== true) {
     throw new ConfigError(
       `listen.host ${host} can be reached from other machines and control frames would not be encrypted; ` +
-        'use a loopback address, or set security.allowPlaintext on a network you trust',
+        'set security.curve, use a loopback address, or set security.allowPlaintext on a network you trust',
     );
   }
   const address = await resolveLocal(host);
@@ -47,14 +59,18 @@ export async function bindRouter(options: BindOptions): Promise<BoundRouter> {
     context: zeromqContext(),
     linger: 0,
     ipv6: false,
-    maxMessageSize: MAX_FRAME_BYTES,
+    maxMessageSize: security === null ? MAX_FRAME_BYTES : MAX_ENCRYPTED_FRAME_BYTES,
     receiveHighWaterMark: 1000,
     handshakeInterval: 5000,
     backlog: 512,
+    ...security,
   });
+  // Created before the first connection: its refusals are events too.
+  const monitor = router.events;
+  const ended = readMonitor(monitor, onEvent);
   try {
     const port = await bindFirstFree(router, host, address, range);
-    return { router, endpoint: formatEndpoint({ host: advertiseHost, port }) };
+    return { router, monitor, ended, endpoint: formatEndpoint({ host: advertiseHost, port }) };
   } catch (error) {
     router.close();
     throw error;

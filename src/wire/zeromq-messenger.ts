@@ -1,18 +1,23 @@
-import type { Router } from 'zeromq';
+import type { Observer, Router } from 'zeromq';
 import { type Clock, SystemClock } from '../clock.js';
-import { ArgumentError, ConfigError, StateError } from '../errors.js';
+import { ArgumentError, StateError } from '../errors.js';
 import { parseEndpoint } from './endpoint.js';
+import { HandshakeRefusals } from './handshake-refusals.js';
 import { MAX_FRAME_BYTES } from './limits.js';
 import type { Messenger } from './messenger.js';
 import { MessengerCounters, type MessengerCounts } from './messenger-counters.js';
-import { type BindOptions, bindRouter } from './zeromq-bind.js';
+import { type BindOptions, type BoundRouter, bindRouter } from './zeromq-bind.js';
+import { CurveIdentity, type CurveOptions } from './zeromq-curve.js';
+import { Door } from './zeromq-door.js';
 import { ZeromqPeer } from './zeromq-peer.js';
 import { onWorkerExit } from './zeromq-worker-exit.js';
 
 /** Where to listen, and the bounds of what may wait for peers. */
 export interface ZeromqMessengerOptions extends BindOptions {
-  /** CURVE keys. This build has no encryption: a key is refused rather than ignored. */
-  readonly curve?: unknown;
+  /** Keys of this rank and who may connect; null or left out = plaintext. See `messengerOptions`. */
+  readonly curve?: CurveOptions | null;
+  /** Connections that were refused, by us or by a peer, each peer and cause once, with the remedy. Default: nobody is told. */
+  readonly onWarning?: (message: string) => void;
   /** Frames and bytes that wait for one peer; the frame that does not fit is dropped. Defaults 4096 and 64 MiB. */
   readonly maxQueuedFrames?: number;
   readonly maxQueuedBytes?: number;
@@ -20,6 +25,9 @@ export interface ZeromqMessengerOptions extends BindOptions {
   readonly maxPeers?: number;
   readonly clock?: Clock;
 }
+
+/** Longer than ZeroMQ's threads take to close a socket; `close` must end all the same. */
+const PORT_RELEASE_MS = 1000;
 
 type MessengerState = 'open' | 'closing' | 'closed';
 
@@ -37,7 +45,12 @@ export class ZeromqMessenger implements Messenger {
   readonly endpoint: string;
   readonly #router: Router;
   readonly #clock: Clock;
-  readonly #counters = new MessengerCounters();
+  readonly #monitor: Observer;
+  readonly #portFreed: Promise<void>;
+  readonly #counters: MessengerCounters;
+  readonly #refusals: HandshakeRefusals;
+  readonly #curve: CurveIdentity | null;
+  readonly #door: Door;
   readonly #queueLimits: { readonly maxFrames: number; readonly maxBytes: number };
   readonly #maxPeers: number;
   /** In order of last use. */
@@ -49,23 +62,32 @@ export class ZeromqMessenger implements Messenger {
   #onDisconnect: ((endpoint: string) => void) | null = null;
 
   /**
-   * @throws ConfigError for wrong options, a port in use (naming it), a bind beyond loopback without `allowPlaintext`, or `curve`
+   * @throws ConfigError for wrong options or keys, a port in use (naming it), or a bind beyond loopback in plaintext without `allowPlaintext`
+   * @throws CapabilityError when `curve` is given and ZeroMQ was built without it
    */
   static async open(options: ZeromqMessengerOptions = {}): Promise<ZeromqMessenger> {
-    if (options.curve !== undefined && options.curve !== null) {
-      throw new ConfigError(
-        'security.curve: encryption of the control plane is not available in this build; remove security.curve and bind to loopback, ' +
-          'or set security.allowPlaintext on a network you trust',
-      );
-    }
     const { maxQueuedFrames = 4096, maxQueuedBytes = 64 * 1024 * 1024, maxPeers = 1024 } = options;
     for (const [name, value] of Object.entries({ maxQueuedFrames, maxQueuedBytes, maxPeers })) {
       if (!Number.isSafeInteger(value) || value < 1)
         throw new ArgumentError(`${name} must be a positive integer, got ${value}`);
     }
-    const { router, endpoint } = await bindRouter(options);
-    return new ZeromqMessenger(router, endpoint, {
+    const curve = options.curve === undefined || options.curve === null ? null : new CurveIdentity(options.curve);
+    const counters = new MessengerCounters();
+    const refusals = new HandshakeRefusals(counters, options.onWarning ?? (() => undefined));
+    const door = await Door.open(curve, refusals);
+    let bound: BoundRouter;
+    try {
+      bound = await bindRouter(options, door.options, (event) => door.onEvent(event));
+    } catch (error) {
+      await door.close();
+      throw error;
+    }
+    return new ZeromqMessenger(bound, {
       clock: options.clock ?? new SystemClock(),
+      counters,
+      refusals,
+      curve,
+      door,
       maxQueuedFrames,
       maxQueuedBytes,
       maxPeers,
@@ -73,16 +95,25 @@ export class ZeromqMessenger implements Messenger {
   }
 
   private constructor(
-    router: Router,
-    endpoint: string,
+    { router, monitor, ended, endpoint }: BoundRouter,
     options: {
       readonly clock: Clock;
+      readonly counters: MessengerCounters;
+      readonly refusals: HandshakeRefusals;
+      readonly curve: CurveIdentity | null;
+      readonly door: Door;
       readonly maxQueuedFrames: number;
       readonly maxQueuedBytes: number;
       readonly maxPeers: number;
     },
   ) {
     this.#router = router;
+    this.#monitor = monitor;
+    this.#portFreed = ended;
+    this.#counters = options.counters;
+    this.#refusals = options.refusals;
+    this.#curve = options.curve;
+    this.#door = options.door;
     this.endpoint = endpoint;
     this.#clock = options.clock;
     this.#queueLimits = { maxFrames: options.maxQueuedFrames, maxBytes: options.maxQueuedBytes };
@@ -119,7 +150,8 @@ export class ZeromqMessenger implements Messenger {
   }
 
   /**
-   * Receives nothing more; waits at most `lingerMs` for what is queued to peers that can be reached. Idempotent.
+   * Receives nothing more; waits at most `lingerMs` for what is queued to peers that can be reached, and then for the port to be free.
+   * Idempotent.
    * Bytes that ZeroMQ took are sent in the background for the rest of that time, also while the process ends.
    */
   close(lingerMs: number): Promise<void> {
@@ -131,10 +163,12 @@ export class ZeromqMessenger implements Messenger {
     this.#state = 'closing';
     this.#router.close();
     const deadline = this.#clock.now() + lingerMs;
+    const doorClosed = this.#door.close();
     if (lingerMs > 0) await this.#settleWithin(lingerMs);
     const remainingMs = Math.ceil(Math.max(0, deadline - this.#clock.now()));
     for (const peer of this.#peers.values()) peer.close('closed', remainingMs);
     this.#peers.clear();
+    await Promise.all([doorClosed, this.#within(PORT_RELEASE_MS, this.#portFreed)]);
     this.#state = 'closed';
     this.#forgetExit();
   }
@@ -142,14 +176,19 @@ export class ZeromqMessenger implements Messenger {
   #closeAtExit(): void {
     this.#state = 'closed';
     this.#router.close();
+    this.#monitor.close();
+    this.#door.closeAtExit();
     for (const peer of this.#peers.values()) peer.closeAtExit();
   }
 
-  async #settleWithin(lingerMs: number): Promise<void> {
-    const settled = Promise.all([...this.#peers.values()].map((peer) => peer.settled()));
-    await new Promise<void>((resolve) => {
-      const timer = this.#clock.setTimer(lingerMs, resolve, { keepAlive: true });
-      void settled.then(() => {
+  #settleWithin(lingerMs: number): Promise<void> {
+    return this.#within(lingerMs, Promise.all([...this.#peers.values()].map((peer) => peer.settled())));
+  }
+
+  #within(limitMs: number, done: Promise<unknown>): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = this.#clock.setTimer(limitMs, resolve, { keepAlive: true });
+      void done.then(() => {
         timer.cancel();
         resolve();
       });
@@ -176,6 +215,8 @@ export class ZeromqMessenger implements Messenger {
       parts,
       queueLimits: this.#queueLimits,
       counters: this.#counters,
+      refusals: this.#refusals,
+      curve: this.#curve,
       onLost: () => this.#lost(endpoint),
       onUnusable: () => {
         if (this.#peers.get(endpoint) === peer) this.#peers.delete(endpoint);

@@ -1,14 +1,19 @@
 import { lookup } from 'node:dns/promises';
 import { Dealer, type Event, type Observer } from 'zeromq';
 import { isIpv4 } from '../config/host-address.js';
-import type { EndpointParts } from './endpoint.js';
+import { type EndpointParts, formatEndpoint } from './endpoint.js';
 import { FrameQueue, type FrameQueueLimits } from './frame-queue.js';
-import { MAX_FRAME_BYTES } from './limits.js';
+import type { HandshakeRefusals } from './handshake-refusals.js';
 import type { DropReason, MessengerCounters } from './messenger-counters.js';
 import { zeromqContext } from './zeromq-context.js';
+import type { CurveIdentity } from './zeromq-curve.js';
+import { closedByPeer, refusedByPeer } from './zeromq-refusal-texts.js';
+
+/** Larger than any command of a handshake. */
+const MAX_UNREAD_BYTES = 4096;
 
 /**
- * resolving -> connecting -> connected <-> retrying; any -> closed.
+ * resolving -> connecting -> connected <-> retrying; any -> closed, also when the handshake is refused.
  * `retrying` is a peer that refused or was lost: ZeroMQ keeps trying, but nothing can be expected to get through soon.
  */
 type PeerState = 'resolving' | 'connecting' | 'connected' | 'retrying' | 'closed';
@@ -17,9 +22,12 @@ export interface ZeromqPeerOptions {
   readonly parts: EndpointParts;
   readonly queueLimits: FrameQueueLimits;
   readonly counters: MessengerCounters;
+  readonly refusals: HandshakeRefusals;
+  /** Keys, or null for plaintext. */
+  readonly curve: CurveIdentity | null;
   /** An established connection broke. */
   readonly onLost: () => void;
-  /** The peer is of no use any more (name or socket cannot be had): the owner removes it, so that a later frame starts afresh. */
+  /** The peer is of no use any more (name or socket cannot be had, handshake refused): the owner removes it, so that a later frame starts afresh. */
   readonly onUnusable: () => void;
 }
 
@@ -37,6 +45,8 @@ export class ZeromqPeer {
   #dealer: Dealer | null = null;
   #monitor: Observer | null = null;
   #pump: Promise<void> | null = null;
+  /** Handshakes in a row that the peer broke off without a reason. */
+  #brokenHandshakes = 0;
   #settled: (() => void)[] = [];
 
   constructor(options: ZeromqPeerOptions) {
@@ -105,11 +115,14 @@ export class ZeromqPeer {
         linger: 0,
         ipv6: false,
         sendHighWaterMark: 64,
-        maxMessageSize: MAX_FRAME_BYTES,
+        // Nothing is ever read here: a peer that sends on this connection must not fill our memory.
+        maxMessageSize: MAX_UNREAD_BYTES,
+        receiveHighWaterMark: 1,
         reconnectInterval: 100,
         reconnectMaxInterval: 1000,
         connectTimeout: 5000,
         handshakeInterval: 5000,
+        ...this.#options.curve?.clientOptions(this.#options.parts),
       });
       this.#state = 'connecting';
       // Read here: creating the monitor takes sockets too and may fail.
@@ -152,6 +165,12 @@ export class ZeromqPeer {
     switch (event.type) {
       case 'handshake':
         this.#state = 'connected';
+        this.#brokenHandshakes = 0;
+        break;
+      case 'handshake:error:auth':
+      case 'handshake:error:protocol':
+      case 'handshake:error:other':
+        this.#onHandshakeError(event);
         break;
       case 'disconnect': {
         const wasConnected = this.#state === 'connected';
@@ -171,6 +190,23 @@ export class ZeromqPeer {
         // Steps of connecting, and events of bound sockets: nothing is decided by them.
         break;
     }
+  }
+
+  /**
+   * After a refusal ZeroMQ either gives up for good or tries ten times a second for ever. Neither is right: this peer ends, and the next
+   * frame tries again, at the pace of those who send.
+   */
+  #onHandshakeError(event: Event): void {
+    const { parts, curve, refusals } = this.#options;
+    const endpoint = formatEndpoint(parts);
+    let refused = refusedByPeer(event, endpoint, curve);
+    if (refused === null) {
+      // Once may be a process that just ended.
+      if (++this.#brokenHandshakes < 2) return;
+      refused = closedByPeer(endpoint, curve?.serverKeyOf(parts) ?? null);
+    }
+    refusals.add(refused.cause, endpoint, refused.message);
+    this.#abandon('refused');
   }
 
   #startPump(): void {

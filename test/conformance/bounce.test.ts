@@ -3,7 +3,7 @@ import type { BounceOptions } from '../../src/agent/bounce.js';
 import { capabilities } from '../../src/agent/native.js';
 import { createAgent } from '../../src/agent/native-agent.js';
 import type { FragmentTable, PeerHandle, Pool, TransferAgent } from '../../src/agent/transfer-agent.js';
-import { ArgumentError } from '../../src/errors.js';
+import { ArgumentError, CapabilityError } from '../../src/errors.js';
 import type { TransferPlan } from '../../src/mapping/transfer-plan.js';
 import { CompletionLog } from '../support/completion-log.js';
 import { expectedBytes, fragment, patterned, poolTable, shuffled } from '../support/paged-pools.js';
@@ -150,7 +150,13 @@ describe.each(['host', 'nixl'] as const)('bounce over %s', (kind) => {
     expect(writer.explain(toTarget, plan(99, 9900)).path).toBe(plain);
     expect(writer.explain(toTarget, plan(100, 100_001))).toMatchObject({
       path: plain,
-      reason: expect.stringContaining('100 descriptors of 1000 bytes') as string,
+      alternatives: [
+        {
+          path: 'bounce',
+          isAvailable: true,
+          reason: expect.stringContaining('100 descriptors of 1000 bytes') as string,
+        },
+      ],
     });
   });
 
@@ -162,7 +168,9 @@ describe.each(['host', 'nixl'] as const)('bounce over %s', (kind) => {
     expect(await log.of(1)).toMatchObject({ status: 'transferred' });
     const explained = writer.explain(toTarget, { groups: [], stats: { coalescedDescriptors: 1, bytes: 1 } } as never);
     expect(explained.path).not.toBe('bounce');
-    expect(explained.reason).toMatch(/maxChunkSize is 65536/);
+    const reason = expect.stringContaining('maxChunkSize is 65536') as string;
+    expect(explained.alternatives).toMatchObject([{ path: 'bounce', isAvailable: false, reason }]);
+    expect(explained.advice).toEqual([reason]);
   });
 
   it('works with a peer that has no arena', async () => {
@@ -181,7 +189,26 @@ describe.each(['host', 'nixl'] as const)('bounce over %s', (kind) => {
       ticket: TICKET,
     });
     expect(await log.of(9)).toMatchObject({ status: 'transferred' });
-    expect(writer.explain(toTarget, { groups: [], stats: {} } as never).reason).toMatch(/no bounce arena/);
+    const explained = writer.explain(toTarget, { groups: [], stats: { coalescedDescriptors: 1, bytes: 1 } } as never);
+    expect(explained.alternatives).toMatchObject([
+      { path: 'bounce', isAvailable: false, reason: expect.stringContaining('no bounce arena') as string },
+    ]);
+  });
+
+  it('is the only path of an agent that is told so, which refuses peers without an arena', async () => {
+    await open(BOUNCE);
+    await expect(createAgent({ kind, name: 'x', path: 'bounce' })).rejects.toThrow(CapabilityError);
+    await expect(createAgent({ kind, name: 'x', path: 'p2p', bounce: BOUNCE })).rejects.toThrow(ArgumentError);
+    const only = await createAgent({ kind, name: 'only', path: 'bounce', bounce: { ...BOUNCE, isForced: false } });
+    const plain = await createAgent({ kind, name: 'plain' });
+    try {
+      const peer = await only.addPeer(await target.metadata(), 'target');
+      const small = { groups: [], stats: { coalescedDescriptors: 1, bytes: 1 } } as never;
+      expect(only.explain(peer, small)).toMatchObject({ path: 'bounce', reason: 'bounce is forced' });
+      await expect(only.addPeer(await plain.metadata(), 'plain')).rejects.toThrow(/no bounce arena/);
+    } finally {
+      await Promise.all([only.close(2000), plain.close(2000)]);
+    }
   });
 
   it('refuses options and arguments that cannot work', async () => {

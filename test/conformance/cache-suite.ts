@@ -110,12 +110,40 @@ export function describeCacheManager(name: string, create: CreateManager): void 
         expect(cache.getBlockIdsRange(1, 0, 1, 3).slots).toEqual(run.slots.slice(1, 3));
       });
 
-      it('that no transfer fills are not taken for content', () => {
-        const { cache } = withGap();
-        cache.markComputed(1, 64);
+      it('that a transfer fills whole are content; one it may fill in part is not', () => {
+        const places = (sinkTokens: number, senderTokensPerBlock?: number) => {
+          const layerGroups = [group(16, { windowSize: 15, sinkTokens })];
+          const sender = senderTokensPerBlock === undefined ? {} : { senderTokensPerBlock };
+          const cache = create({ tokensPerBlock: TPB, layerGroups, ...sender });
+          cache.addRequest(1, { ...prompt(64), firstToken: 64 });
+          expect(cache.ensureCapacity(1, 64, 64)).toBe(true);
+          cache.markComputed(1, 64);
+          cache.freeRequest(1);
+          const [found = []] = cache.locatePrefix(prompt(64)).places;
+          return found.flatMap((place, ordinal) => (place === 'device' ? [ordinal] : []));
+        };
+        // Positions from 50 on are in the window, so block 12 (48..51) may come in part; so may block 1 with 6 sink tokens.
+        expect(places(6)).toEqual([0, 13, 14, 15]);
+        expect(places(6, 2)).toEqual([0, 13, 14, 15]);
+        expect(places(6, TPB)).toEqual([0, 1, 12, 13, 14, 15]);
+        expect(places(6, 64)).toEqual([0, 1, 12, 13, 14, 15]);
+        expect(places(8)).toEqual([0, 1, 13, 14, 15]);
+        // Sinks that reach the window leave nothing out.
+        expect(places(50).length).toBe(16);
+      });
+
+      it('are pinned wherever a transfer’s window begins', () => {
+        const { cache, sinks } = withGap();
+        cache.pin(1, [staleBlockEnd(64, 16, TPB)]);
         cache.freeRequest(1);
-        const [places = []] = cache.locatePrefix(prompt(64)).places;
-        expect(places).toEqual([...new Array(12).fill('absent'), ...new Array(4).fill('device')]);
+        expect(cache.stats()[0]).toMatchObject({ pinned: sinks.length + 4 });
+        cache.unpin(1);
+        const grown = plainManager(create, group(12, { windowSize: 16, sinkTokens: 6 }));
+        grown.addRequest(1, prompt(32));
+        compute(grown, 1, 4);
+        grown.pin(1, [5]);
+        expect(grown.ensureCapacity(1, 32)).toBe(true);
+        expect(grown.stats()[0]?.pinned).toBe(sinks.length + 3);
       });
 
       it('are part of what a hit needs', () => {
@@ -255,6 +283,29 @@ export function describeCacheManager(name: string, create: CreateManager): void 
         expect(cache.stats().map(({ pinned }) => pinned)).toEqual([0, 0]);
       });
 
+      it('hold nothing beyond the prompt: neither speculative nor decoded blocks, whenever they come', () => {
+        const windowed = group(16, { windowSize: 8 });
+        const cache = create({ tokensPerBlock: TPB, layerGroups: [group(16), windowed], speculativeTokens: 6 });
+        // 14 tokens are B = 4 blocks; 6 speculative tokens make it 5, three decoded ones 6.
+        cache.addRequest(1, prompt(14));
+        expect(cache.ensureCapacity(1, 8)).toBe(true);
+        cache.pin(1, [0, staleBlockEnd(14, 8, TPB)]);
+        compute(cache, 1, 14);
+        expect(cache.getSpeculativeBlockIds(1, 0).slots.length).toBe(1);
+        expect(cache.stats().map(({ pinned }) => pinned)).toEqual([4, 3]);
+        cache.unpin(1);
+        cache.pin(1, [0, staleBlockEnd(14, 8, TPB)]);
+        expect(cache.stats().map(({ pinned }) => pinned)).toEqual([4, 3]);
+        compute(cache, 1, 17);
+        expect(cache.stats().map(({ pinned }) => pinned)).toEqual([4, 3]);
+        cache.freeRequest(1);
+        expect(cache.stats().map(({ free, reusable, pinned }) => [free + reusable, pinned])).toEqual([
+          [12, 4],
+          [13, 3],
+        ]);
+        cache.unpin(1);
+      });
+
       it('refuse bounds that are none, and a second pin', () => {
         const cache = plainManager(create, group(8));
         cache.addRequest(1, prompt(8));
@@ -360,6 +411,10 @@ export function describeCacheManager(name: string, create: CreateManager): void 
           expect(() => plainManager(create, group(8, { windowSize: value }))).toThrow(/windowSize/);
         }
         expect(() => create({ ...options, speculativeTokens: -1 })).toThrow(/speculativeTokens/);
+        for (const value of [0, -1, 1.5, Number.NaN, 2 ** 53]) {
+          expect(() => create({ ...options, senderTokensPerBlock: value })).toThrow(/senderTokensPerBlock/);
+          expect(() => create({ ...options, contextParallelSize: value })).toThrow(/contextParallelSize/);
+        }
         expect(() => plainManager(create, group(8, { sinkTokens: 4 }))).toThrow(/sinkTokens/);
         expect(() => plainManager(create, group(8, { windowSize: 8, sinkTokens: 0.5 }))).toThrow(/sinkTokens/);
         expect(() => create({ ...options, layerGroups: [group(8, { hostSlotCount: -1 })], mover })).toThrow(

@@ -72,6 +72,7 @@ export function processSuite(kind: 'host' | 'nixl', open: (name: string) => Prom
     let pool: Pool;
     let peer: PeerHandle;
     let peerBase: number;
+    let metadata: Uint8Array;
     let log: CompletionLog;
 
     beforeAll(() => {
@@ -85,7 +86,8 @@ export function processSuite(kind: 'host' | 'nixl', open: (name: string) => Prom
       pool = await agent.allocatePool({ sizeBytes: POOL_BYTES });
       const ready = await child.next('ready');
       peerBase = ready['base'] as number;
-      peer = await agent.addPeer(Buffer.from(ready['metadata'] as string, 'base64'), 'child');
+      metadata = Buffer.from(ready['metadata'] as string, 'base64');
+      peer = await agent.addPeer(metadata, 'child');
       log = new CompletionLog(agent);
     });
     afterEach(async () => {
@@ -138,6 +140,25 @@ export function processSuite(kind: 'host' | 'nixl', open: (name: string) => Prom
         expect(completion.error?.message).toContain(`pid ${child.process.pid}`);
         expect(completion.drained).toBe(true);
       }
+    });
+
+    it('tells once when the other process has ended, and watches no stranger', async () => {
+      const fenced: string[] = [];
+      const told = new Promise<void>((resolve) =>
+        agent.onPeerFenced?.((peerId) => {
+          fenced.push(peerId);
+          resolve();
+        }),
+      );
+      expect(await agent.watchPeer?.(metadata, 'child')).toBe(true);
+      await expect(agent.watchPeer?.(metadata, 'child')).rejects.toMatchObject({ code: 'ERR_KVT_ARGUMENT' });
+      await expect(agent.watchPeer?.(new Uint8Array(100), 'stranger')).rejects.toBeInstanceOf(TransferError);
+      expect(await agent.watchPeer?.(metadata, 'forgotten')).toBe(true);
+      agent.unwatchPeer?.('forgotten');
+      expect(fenced).toEqual([]);
+      await child.kill();
+      await withDeadline(told, 10_000, () => 'the end of the process was not told');
+      expect(fenced).toEqual(['child']);
     });
 
     it('lets the other side close while it is still a peer', async () => {

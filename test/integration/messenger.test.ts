@@ -257,7 +257,6 @@ describe('open', () => {
     );
     expect((await refusal({ host: '192.0.2.1', allowPlaintext: true })).message).toContain('listen.host 192.0.2.1');
     expect((await refusal({ host: 'no-such-host.invalid', allowPlaintext: true })).message).toContain('listen.host');
-    expect((await refusal({ curve: {} })).message).toContain('security.curve');
     expect((await refusal({ port: 70_000 })).message).toContain('listen.port');
     expect((await refusal({ port: { first: 9, last: 3 } })).message).toContain('listen.port');
     expect((await refusal({ advertiseHost: 'a b' })).message).toContain('listen.advertiseHost');

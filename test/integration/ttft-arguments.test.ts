@@ -37,6 +37,22 @@ describe('bad arguments', () => {
       /--prompt-tokens: 8192 tokens do not fit the pool of 4096/,
     ],
     [['bench', 'ttft', '--prompt-tokens', '1Gi'], /not enough memory: 2 pools of .*; shorten --prompt-tokens/],
+    [
+      ['bench', 'ttft', '--context-tp', '3'],
+      /--context-tp: 3 ranks cannot share the 8 KV heads of llama-3.1-8b evenly; choose one of 1, 2, 4/,
+    ],
+    [['bench', 'ttft', '--generation-pp', '16,17'], /--generation-pp: 16 \+ 17 layers are 33, llama-3.1-8b has 32/],
+    [
+      ['bench', 'ttft', '--context-cp', '2', '--generation-cp', '2'],
+      /--context-cp, --generation-cp: 2 and 2: .*set the context parallel size of one side to 1/,
+    ],
+    [['bench', 'ttft', '--generation-block-size', '48'], /--generation-block-size: 48 is not a power of two/],
+    [
+      ['bench', 'ttft', '--listen-port', '65534', '--context-tp', '2'],
+      /--listen-port: 3 ranks need the ports 65534 to 65536; choose at most 65533/,
+    ],
+    [['bench', 'ttft', '--model', 'nemotron-h-8b', '--prefix-hit', '0.5'], /--prefix-hit: nemotron-h-8b has recurrent/],
+    [['bench', 'ttft', '--model', 'nemotron-h-8b', '--variants', 'ideal'], /--variants: .*leave ideal out/],
     [['bench', 'ttft', '--trace', 'no-such-file.jsonl'], /--trace: no-such-file\.jsonl does not exist/],
     [['bench', 'ttft', '--json', 'no-such-folder/report.json'], /--json: the folder .*no-such-folder does not exist/],
     [['bench', 'transfer', '--page-bytes', '3'], /--page-bytes: 3 is not an even size/],

@@ -11,8 +11,11 @@ beforeAll(() => {
 });
 afterAll(() => sources.remove());
 
-it('a worker thread that exits with its messenger open does not take the process along', async () => {
-  const child = await startChild([CHILD, sources.path('wire/index')]);
-  expect(child.firstLine).toBe('survived');
-  expect(await withDeadline(child.exited, 10_000, () => 'the process does not end')).toBe(0);
-});
+it.each(['plaintext', 'encrypted'])(
+  'a worker thread that exits with its %s messenger open does not take the process along',
+  async (mode) => {
+    const child = await startChild([CHILD, sources.path('wire/index'), mode]);
+    expect(child.firstLine).toBe('survived');
+    expect(await withDeadline(child.exited, 10_000, () => 'the process does not end')).toBe(0);
+  },
+);

@@ -118,9 +118,11 @@ const stages = {
     const { writer, target, statuses } = await transferring();
     const other = createRequire(import.meta.url)(extra);
     const records = [];
-    const agent = new other.NativeAgent('host', 'copy', Number.NaN, '', '', (numbers) => records.push(numbers));
+    const agent = new other.NativeAgent('host', 'copy', Number.NaN, '', '', 'auto', -1, 0, (numbers) =>
+      records.push(numbers),
+    );
     await agent.open();
-    const base = await agent.allocateRegion(4096);
+    const base = await agent.allocateRegion(4096, -1);
     // Memory of the other copy's agents is nobody's here.
     const theirs = (await writer.allocatePool({ sizeBytes: 4096 })).base;
     const refused = (() => {

@@ -53,6 +53,7 @@ const history = fc.record({
   seed: fc.nat(),
   partialReuse: fc.boolean(),
   speculativeTokens: fc.oneof(fc.constant(0), fc.integer({ min: 1, max: 5 })),
+  senderTokensPerBlock: fc.constantFrom(1, 1, 2, 3, 3, 6),
   steps: fc.array(step, { minLength: 5, maxLength: 60, size: 'max' }),
 });
 
@@ -117,22 +118,32 @@ describe.each([
   it('agrees with a naive model over random histories', { timeout: 120_000 }, async () => {
     const seen: Record<string, number> = {};
     await fc.assert(
-      fc.asyncProperty(history, async ({ attention, state: states, seed, partialReuse, speculativeTokens, steps }) => {
-        const groups = [...attention, ...states];
-        const model = new CacheModel({ reserving, groups, seed, partialReuse, speculativeTokens });
-        for (const [index, action] of steps.entries()) {
-          await play(model, action);
-          model.check(index, seed + index);
-        }
-        for (const id of [...model.requests.keys()]) model.free(id);
-        for (const id of [...model.pins.keys()]) model.unpin(id);
-        for (const { slotCount, free, reusable, pinned } of model.cache.stats()) {
-          expect({ idle: free + reusable, pinned }).toEqual({ idle: slotCount, pinned: 0 });
-        }
-        await model.memory.runAll();
-        await model.cache.movesSettled();
-        for (const [name, count] of Object.entries(model.seen)) seen[name] = (seen[name] ?? 0) + count;
-      }),
+      fc.asyncProperty(
+        history,
+        async ({ attention, state: states, seed, partialReuse, speculativeTokens, senderTokensPerBlock, steps }) => {
+          const groups = [...attention, ...states];
+          const model = new CacheModel({
+            reserving,
+            groups,
+            seed,
+            partialReuse,
+            speculativeTokens,
+            senderTokensPerBlock,
+          });
+          for (const [index, action] of steps.entries()) {
+            await play(model, action);
+            model.check(index, seed + index);
+          }
+          for (const id of [...model.requests.keys()]) model.free(id);
+          for (const id of [...model.pins.keys()]) model.unpin(id);
+          for (const { slotCount, free, reusable, pinned } of model.cache.stats()) {
+            expect({ idle: free + reusable, pinned }).toEqual({ idle: slotCount, pinned: 0 });
+          }
+          await model.memory.runAll();
+          await model.cache.movesSettled();
+          for (const [name, count] of Object.entries(model.seen)) seen[name] = (seen[name] ?? 0) + count;
+        },
+      ),
       { numRuns: 300 },
     );
     // The histories reach what they are there to test. (Failures in the right moment are rare; the conformance suite has them all.)

@@ -26,6 +26,8 @@ export interface ModelOptions {
   readonly seed: number;
   readonly partialReuse: boolean;
   readonly speculativeTokens: number;
+  /** Block size of whoever sends; 1 = unknown. */
+  readonly senderTokensPerBlock: number;
 }
 
 export interface ModelRequest {
@@ -35,7 +37,7 @@ export interface ModelRequest {
   /** Newest batch of moves that its content came by; -1 = none. */
   readonly broughtBy: number;
   failed: boolean;
-  /** Per group: sink blocks that no transfer fills. */
+  /** Per group: blocks that a transfer does not fill, or not whole. */
   readonly unfilled: readonly Set<number>[];
   computed: number;
   /** Blocks that were asked for, and all blocks. */
@@ -89,6 +91,7 @@ export class CacheModel {
       mover: this.memory,
       partialReuse: options.partialReuse,
       speculativeTokens: options.speculativeTokens,
+      senderTokensPerBlock: options.senderTokensPerBlock,
       layerGroups: groups.map((group, index) => ({
         kind: group.isState ? 'state' : 'attention',
         windowSize: group.window,
@@ -234,7 +237,8 @@ export class CacheModel {
         this.#handOut(index, slot);
         own.set(ordinal, slot);
         const pin = this.pins.get(id);
-        if (pin !== undefined && ordinal >= (pin.first[index] as number)) pin.slots[index]?.add(slot);
+        if (pin !== undefined && this.#isPinned(index, ordinal, pin.first, request.promptLen))
+          pin.slots[index]?.add(slot);
       }
     });
     this.#noteMoves();
@@ -249,8 +253,7 @@ export class CacheModel {
     request.blocks.forEach((own, index) => {
       if (this.#o.groups[index]?.isState) return;
       for (const [ordinal, slot] of own) {
-        // A transfer sends the final window and nothing below.
-        const isSent = !request.receives || this.#isInWindow(index, ordinal, request.promptLen);
+        const isSent = !request.receives || this.#arrivesWhole(index, ordinal, request.promptLen);
         if (from < request.promptLen && (ordinal + 1) * TPB > from && !isSent) request.unfilled[index]?.add(ordinal);
         if (request.unfilled[index]?.has(ordinal)) continue;
         const begin = Math.max(from, ordinal * TPB);
@@ -307,7 +310,11 @@ export class CacheModel {
     else this.cache.pin(id);
     const slots = request.blocks.map(
       (own, index) =>
-        new Set([...own].filter(([ordinal]) => ordinal >= (first[index] as number)).map(([, slot]) => slot)),
+        new Set(
+          [...own]
+            .filter(([ordinal]) => this.#isPinned(index, ordinal, first, request.promptLen))
+            .map(([, slot]) => slot),
+        ),
     );
     this.pins.set(id, { slots, first });
   }
@@ -534,6 +541,24 @@ export class CacheModel {
   /** Block of `ordinal` must exist for the token that follows `tokens` tokens. */
   #isSeen(index: number, ordinal: number, tokens: number): boolean {
     return ordinal * TPB < (this.#o.groups[index]?.sinkTokens ?? 0) || this.#isInWindow(index, ordinal, tokens);
+  }
+
+  /** Sinks are pinned wherever the window begins. */
+  #isPinned(index: number, ordinal: number, first: readonly number[], promptLen: number): boolean {
+    if (ordinal * TPB >= promptLen) return false;
+    return ordinal >= (first[index] as number) || ordinal * TPB < (this.#o.groups[index]?.sinkTokens ?? 0);
+  }
+
+  /** A sender sends each of its blocks that holds a sink token, or a position that the next token sees. */
+  #arrivesWhole(index: number, ordinal: number, promptLen: number): boolean {
+    const { window, sinkTokens } = this.#o.groups[index] as ModelGroup;
+    const size = this.#o.senderTokensPerBlock;
+    for (let position = ordinal * TPB; position < (ordinal + 1) * TPB; position++) {
+      const first = position - (position % size);
+      const last = first + size - 1;
+      if (window !== null && first >= sinkTokens && promptLen - last >= window) return false;
+    }
+    return true;
   }
 
   #isInWindow(index: number, ordinal: number, tokens: number): boolean {

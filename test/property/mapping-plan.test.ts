@@ -263,6 +263,7 @@ function rankInfoOf(of: Arbitrated<typeof rankFields>): RankInfo {
     attentionDp: false,
     layersPerStage,
     endpoint: 'tcp://127.0.0.1:1',
+    rankEndpoints: ['tcp://127.0.0.1:1'],
     agent: 'host',
     agentMetadata: new Uint8Array(0),
     pageTable: table,

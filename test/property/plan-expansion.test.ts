@@ -193,7 +193,9 @@ const planned = fc
   });
 
 describe('plan expansion', () => {
-  it('native and naive move the same bytes, each destination byte once and inside its slot; the counts are exact', () => {
+  it('native and naive move the same bytes, each destination byte once and inside its slot; the counts are exact', {
+    timeout: 120_000,
+  }, () => {
     let moving = 0;
     let strided = 0;
     fc.assert(

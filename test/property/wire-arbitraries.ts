@@ -3,6 +3,7 @@ import type { BlockRun } from '../../src/geometry/block-run.js';
 import type { Finding } from '../../src/mapping/compatibility.js';
 import type { PagePool, PageTable, PageTableGroup, PoolMemory } from '../../src/mapping/page-table.js';
 import type { RankInfo } from '../../src/mapping/rank-info.js';
+import { flatRank } from '../../src/mapping/rank-place.js';
 import type { Message } from '../../src/wire/messages.js';
 
 const u32 = fc.integer({ min: 0, max: 0xffff_ffff });
@@ -106,7 +107,6 @@ export const rankInfo: fc.Arbitrary<RankInfo> = fc
       packageVersion: fc.constantFrom('0.1.0', '1.12.3-rc.1'),
       instanceName: text,
       incarnation: u64,
-      rank: fc.integer({ min: 0, max: 65535 }),
       tpSize: fc.constant(sizes.tpSize),
       tpRank: fc.integer({ min: 0, max: sizes.tpSize - 1 }),
       ppSize: fc.constant(sizes.ppSize),
@@ -125,7 +125,14 @@ export const rankInfo: fc.Arbitrary<RankInfo> = fc
       agentMetadata: fc.uint8Array({ maxLength: 300 }),
       pageTable,
     }),
-  ) as fc.Arbitrary<RankInfo>;
+  )
+  .map((info) => {
+    const rank = flatRank(info);
+    const rankEndpoints = Array.from({ length: info.tpSize * info.ppSize * info.cpSize }, (_, index) =>
+      index === rank ? info.endpoint : `tcp://rank-${index}.example:4000`,
+    );
+    return { ...info, rank, rankEndpoints };
+  }) as fc.Arbitrary<RankInfo>;
 
 const finding: fc.Arbitrary<Finding> = fc.record({
   field: text,

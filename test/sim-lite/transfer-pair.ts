@@ -104,6 +104,7 @@ export class TransferPair {
       attentionDp: false,
       layersPerStage: [2],
       endpoint: messenger.endpoint,
+      rankEndpoints: [messenger.endpoint],
       agent: 'sim',
       agentMetadata: await agent.metadata(),
       pageTable: table,

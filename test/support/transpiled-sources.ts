@@ -9,23 +9,28 @@ const SRC = join(ROOT, 'src');
 const CACHE = join(ROOT, 'node_modules', '.cache', 'kv-transceiver-tests');
 
 export interface TranspiledSources {
-  /** Absolute path of the JavaScript of a module under src/, e.g. `wire/index`. */
+  /** Absolute path of the JavaScript of a module, named as it was for `transpileSources`. */
   path(module: string): string;
   remove(): void;
 }
 
-/** JavaScript of some modules and all they import, for child processes, which run without a TypeScript loader. Types are only stripped. */
+/**
+ * JavaScript of some modules and all they import, for child processes, which run without a TypeScript loader. Types are only stripped. A
+ * module outside src/ is named by its way from there, e.g. `../test/integration/faults/server-entry`.
+ */
 export function transpileSources(entries: readonly string[]): TranspiledSources {
   mkdirSync(CACHE, { recursive: true });
   const out = mkdtempSync(join(CACHE, 'sources-'));
-  writeFileSync(join(out, 'package.json'), '{ "type": "module" }');
+  // Above src/, as the package's own, whose version the sources read.
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { readonly version: string };
+  writeFileSync(join(out, 'package.json'), JSON.stringify({ type: 'module', version }));
   const seen = new Set<string>();
   const open = entries.map((entry) => join(SRC, `${entry}.ts`));
   for (let file = open.pop(); file !== undefined; file = open.pop()) {
     if (seen.has(file)) continue;
     seen.add(file);
     const javaScript = transpile(readFileSync(file, 'utf8'));
-    const target = join(out, relative(SRC, file).replace(/\.ts$/, '.js'));
+    const target = join(out, relative(ROOT, file).replace(/\.ts$/, '.js'));
     mkdirSync(dirname(target), { recursive: true });
     writeFileSync(target, javaScript);
     for (const { fileName } of ts.preProcessFile(javaScript).importedFiles) {
@@ -33,7 +38,7 @@ export function transpileSources(entries: readonly string[]): TranspiledSources 
     }
   }
   return {
-    path: (module) => join(out, `${module}.js`),
+    path: (module) => join(out, 'src', `${module}.js`),
     remove: () => rmSync(out, { recursive: true, force: true }),
   };
 }

@@ -186,8 +186,9 @@ describe('windows', () => {
     expect(cache.addRequest(2, prompt(33))).toEqual({ prepopulatedLen: 0 });
   });
 
-  it('a receiver gets the final window only', () => {
-    const cache = manager(group(17), group(5, 16));
+  it('a receiver gets the final window only, and keeps it when its sender has blocks of the same size', () => {
+    const layerGroups = [group(17), group(5, 16)];
+    const cache = new GrowingCacheManager({ tokensPerBlock: TPB, layerGroups, senderTokensPerBlock: TPB });
     cache.addRequest(1, prompt(64));
     expect(cache.ensureCapacity(1, 64)).toBe(false);
     expect(cache.ensureCapacity(1, 64, 64)).toBe(true);

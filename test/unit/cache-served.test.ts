@@ -7,7 +7,7 @@ import {
   type PagesReady,
   ReservingCacheManager,
 } from '../../src/cache/index.js';
-import type { CoordinatorResult } from '../../src/coordinator/disagg-call.js';
+import type { CoordinatorResult } from '../../src/coordinator/coordinator-request.js';
 import type { PageTable } from '../../src/mapping/index.js';
 import { PIPELINED, prompt } from './executor/harness.js';
 import { type CacheParts, ServedPair, TPB } from './executor/served-pair.js';

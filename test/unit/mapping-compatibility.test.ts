@@ -40,6 +40,7 @@ function info(over: Partial<RankInfo> = {}, pages: Partial<PageTableSpec> = {}):
     attentionDp: false,
     layersPerStage: [4],
     endpoint: 'tcp://127.0.0.1:1',
+    rankEndpoints: ['tcp://127.0.0.1:1'],
     agent: 'host',
     agentMetadata: new Uint8Array(0),
     pageTable: table,

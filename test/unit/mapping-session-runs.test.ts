@@ -1,13 +1,16 @@
 import { describe, expect, it } from 'vitest';
 import type { LayerGroup } from '../../src/cache/kv-cache-manager.js';
 import { InternalError } from '../../src/errors.js';
+import { HOLE } from '../../src/geometry/index.js';
 import {
   buildPageTable,
   expectedBytes,
+  mapPeer,
   mapRanks,
   planSlice,
   type RankInfo,
   SINGLE_RANK,
+  validatePageTable,
   validateRun,
   withAux,
 } from '../../src/mapping/index.js';
@@ -114,6 +117,110 @@ describe('runs of a request', () => {
     expect(() => sourceRuns(short, request, whole)).toThrow(InternalError);
   });
 
+  it.each<[string, number, readonly number[], number?]>([
+    ['more in front', 0, [9, 10, 11, 12, 13, 14]],
+    ['more behind', 1, [10, 11, 12, 13, 14]],
+    ['less behind', 1, [10, 11, 12]],
+    ['nothing', 5, []],
+    ['a hole', 1, [10, HOLE, 12, 13]],
+    ['a stride', 1, [10, 11, 12, 13], 2],
+    ['no number', Number.NaN, [10, 11, 12, 13]],
+  ])('a cache manager that answers with %s is caught, on both sides', (_, begin, slots, stride) => {
+    const [full] = GROUPS as [LayerGroup];
+    const cache = new TableCache([full], 4);
+    cache.getBlockIdsRange = () => ({
+      begin,
+      slots: Int32Array.from(slots),
+      ...(stride === undefined ? {} : { stride }),
+    });
+    const thrown = /cache manager: group 0 gave .* for \[1, 5\) of request 1/;
+    expect(() => sourceRuns(cache, request, { beginBlock: 1, endBlock: 5, isLast: false })).toThrow(thrown);
+    const asked = { ...request, promptTokens: new Uint32Array(20), prepopulatedLen: 4 };
+    expect(() => destinationRuns(cache, asked)).toThrow(thrown);
+  });
+
+  it('a window that is short is the sender’s to send short; a receiver would never get what it lacks', () => {
+    const [, windowed] = GROUPS as [LayerGroup, LayerGroup];
+    const cache = new TableCache([windowed], 4);
+    cache.getBlockIdsRange = () => ({ begin: 5, slots: Int32Array.of(15) });
+    expect(shown(sourceRuns(cache, request, whole))).toEqual([[5, [15], 1]]);
+    expect(() => destinationRuns(cache, request)).toThrow(/gave blocks \[5, 6\) for \[4, 6\)/);
+  });
+
+  it('sink blocks go with the slice they lie in, and are asked for apart from the window', () => {
+    const [, windowed] = GROUPS as [LayerGroup, LayerGroup];
+    const cache = new TableCache([{ ...windowed, sinkTokens: 6 }], 4);
+    cache.place(1, [10, 11, 12, 13, 14, 15]);
+    const asked: number[][] = [];
+    const answer = cache.getBlockIdsRange.bind(cache);
+    cache.getBlockIdsRange = (id, index, begin, end) => {
+      asked.push([begin, end]);
+      return answer(id, index, begin, end);
+    };
+    const sent = (beginBlock: number, endBlock: number, place = { cpSize: 1, cpRank: 0 }) =>
+      shown(sourceRuns(cache, request, { beginBlock, endBlock, isLast: false }, place))[0];
+    expect(sent(0, 6)).toEqual([0, [10, 11, HOLE, HOLE, 14, 15], 1]);
+    expect(asked.splice(0)).toEqual([
+      [0, 2],
+      [4, 6],
+    ]);
+    expect(sent(0, 1)).toEqual([0, [10], 1]);
+    expect(sent(1, 5)).toEqual([1, [11, HOLE, HOLE, 14], 1]);
+    expect(sent(2, 4)).toBeNull();
+    expect(asked.splice(0)).toEqual([
+      [0, 1],
+      [1, 2],
+      [4, 5],
+    ]);
+    // Rank 1 of 2 owns the ordinals 1, 3, 5 and counts them 0, 1, 2.
+    expect(sent(0, 6, { cpSize: 2, cpRank: 1 })).toEqual([1, [10, HOLE, 12], 2]);
+    expect(shown(destinationRuns(cache, request))).toEqual([[0, [10, 11, HOLE, HOLE, 14, 15], 1]]);
+    // A block that is cached in part only is received whole.
+    expect(shown(destinationRuns(cache, { ...request, prepopulatedLen: 3 }))[0]?.[0]).toBe(0);
+    // Its cached prefix is not received again, sinks included.
+    expect(shown(destinationRuns(cache, { ...request, prepopulatedLen: 4 }))).toEqual([
+      [1, [11, HOLE, HOLE, 14, 15], 1],
+    ]);
+    expect(shown(destinationRuns(cache, { ...request, prepopulatedLen: 8 }))).toEqual([[4, [14, 15], 1]]);
+  });
+
+  it('a sink block that a cache manager lacks is caught on both sides', () => {
+    const [, windowed] = GROUPS as [LayerGroup, LayerGroup];
+    const cache = new TableCache([{ ...windowed, sinkTokens: 6 }], 4);
+    cache.getBlockIdsRange = (_request, _group, _begin, end) => ({ begin: end, slots: new Int32Array(0) });
+    expect(() => sourceRuns(cache, request, whole)).toThrow(/gave blocks \[2, 2\) for \[0, 2\)/);
+    expect(() => destinationRuns(cache, request)).toThrow(InternalError);
+  });
+
+  it('the sink tokens of two servers must be the same, and travel', () => {
+    const spec = (sinkTokens: number) =>
+      buildPageTable({
+        groups: [{ ...(GROUPS[1] as LayerGroup), sinkTokens }],
+        kvHeads: 1,
+        headDim: 4,
+        dtype: 'int8',
+        poolLayout: 'per-layer',
+        blockLayout: 'HND',
+      }).table;
+    const table = spec(6);
+    expect(table.layerGroups[0]?.sinkTokens).toBe(6);
+    expect(readPageTable(pageTableFields(table))).toEqual(table);
+    expect(spec(0).layerGroups[0]).not.toHaveProperty('sinkTokens');
+    expect(() => mapPeer(table, spec(4))).toThrow(
+      /layerGroups\[0\]\.sinkTokens: refused: the sink tokens differ \(6 and 4\)/,
+    );
+    const [group] = table.layerGroups;
+    const full = { ...table, layerGroups: [{ ...group, windowSize: null }] };
+    expect(() => validatePageTable(full)).toThrow(/layerGroups\[0\]\.sinkTokens must be an integer from 0 to 0, got 6/);
+    for (const value of [-1, 0.5, Number.NaN, 2 ** 31, '6'])
+      expect(() => validatePageTable({ ...table, layerGroups: [{ ...group, sinkTokens: value }] })).toThrow(
+        /sinkTokens/,
+      );
+    // 24 tokens: the sinks are the blocks 0 and 1, the window 4 and 5; K and V of 16 bytes each.
+    const runs = [{ begin: 0, slots: Int32Array.of(0, 1, 2, 3, 4, 5) }];
+    expect(expectedBytes(mapPeer(table, table), runs, 24)).toBe(4 * 32);
+  });
+
   it('what a context parallel receiver asks for is checked against the blocks it owns', () => {
     const [group, , state] = pagesOf(4).table.layerGroups;
     if (group === undefined || state === undefined) throw new Error('no group');
@@ -148,6 +255,7 @@ describe('linkPeer', () => {
         rank: 0,
         layersPerStage: [3],
         endpoint: 'tcp://127.0.0.1:1',
+        rankEndpoints: ['tcp://127.0.0.1:1'],
         agent: 'sim',
         agentMetadata: await agent.metadata(),
         pageTable,

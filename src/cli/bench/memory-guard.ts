@@ -18,10 +18,16 @@ export function checkPoolsFit(
   remedy: string,
   available = availableBytes(),
 ): void {
-  const needed = poolBytes * poolCount + RESERVE_BYTES;
-  if (needed <= available) return;
+  checkMemory(poolBytes * poolCount, `${poolCount} pools of ${formatBytes(poolBytes)}`, remedy, available);
+}
+
+/**
+ * @param what the pools, for the message
+ * @throws UsageError when `bytes` of pools do not fit beside the reserve
+ */
+export function checkMemory(bytes: number, what: string, remedy: string, available = availableBytes()): void {
+  if (bytes + RESERVE_BYTES <= available) return;
   throw new UsageError(
-    `not enough memory: ${poolCount} pools of ${formatBytes(poolBytes)} and ${formatBytes(RESERVE_BYTES)} of reserve, ` +
-      `${formatBytes(available)} free; ${remedy}`,
+    `not enough memory: ${what} and ${formatBytes(RESERVE_BYTES)} of reserve, ${formatBytes(available)} free; ${remedy}`,
   );
 }

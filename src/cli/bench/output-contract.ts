@@ -48,6 +48,11 @@ export type TtftVariant = 'monolithic' | 'pipelined' | 'pipelined-early-prefix' 
 export interface TtftRow {
   readonly variant: TtftVariant;
   readonly model: string;
+  /** How each side splits the model, in words; `contextRanks` and `generationRanks` live in one process each. */
+  readonly contextShape: string;
+  readonly contextRanks: number;
+  readonly generationShape: string;
+  readonly generationRanks: number;
   /** Null for a trace, whose prompts differ in length. */
   readonly promptTokens: number | null;
   readonly chunkTokens: number;
@@ -73,6 +78,22 @@ export interface TtftRow {
   readonly samples: readonly TtftSample[];
 }
 
+/** What one context rank wrote of a request. `bytesExpected` is counted from the shapes, by the driver. */
+export interface WriterRank {
+  readonly rank: number;
+  readonly bytesExpected: number;
+  readonly bytesPlanned: number;
+  readonly bytesSent: number;
+}
+
+/** What one generation rank got of a request. */
+export interface ReceiverRank {
+  readonly rank: number;
+  readonly bytesExpected: number;
+  readonly bytesVerified: number;
+  readonly wrongBytes: number;
+}
+
 /** One request as it was measured. Marks are ms after `submit`, on the machine's monotonic clock. */
 export interface TtftSample {
   readonly request: number;
@@ -94,6 +115,9 @@ export interface TtftSample {
   readonly bytesSent: number;
   readonly bytesVerified: number;
   readonly wrongBytes: number;
+  /** The same by flat rank; empty for a side that said nothing. */
+  readonly contextRanks: readonly WriterRank[];
+  readonly generationRanks: readonly ReceiverRank[];
   /** Where the first wrong byte is, or null. */
   readonly firstWrong: string | null;
   readonly chunkEndMarks: readonly number[];

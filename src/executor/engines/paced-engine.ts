@@ -2,14 +2,15 @@ import type { ContentJob, PageContent } from '../../agent/page-content.js';
 import type { ReadyEvent, TransferAgent } from '../../agent/transfer-agent.js';
 import type { KvCacheManager } from '../../cache/kv-cache-manager.js';
 import type { Clock } from '../../clock.js';
-import { CapabilityError } from '../../errors.js';
 import type { PageTable } from '../../mapping/page-table.js';
 import type { ForwardResult, ModelEngine, ScheduledBatch, ScheduledWork } from '../model-engine.js';
 import type { LlmRequest } from '../request.js';
+import { type BlockOwner, ownedRun } from './owned-run.js';
 import type { PaceCurve } from './pace-curve.js';
 
 const DEFAULT_VOCABULARY_SIZE = 128_000;
 const MASK_64 = (1n << 64n) - 1n;
+const ALL_BLOCKS: BlockOwner = { cpSize: 1, cpRank: 0 };
 
 /** Parts of a paced engine; all stay their owner's. */
 export interface PacedEngineOptions {
@@ -21,6 +22,10 @@ export interface PacedEngineOptions {
   readonly curve: PaceCurve;
   /** Global index of this rank's first KV head. Default 0. */
   readonly firstHead?: number;
+  /** Needed for layer groups of recurrent state; see `ContentJob`. */
+  readonly firstUnits?: ContentJob['firstUnits'];
+  /** Of a context parallel rank, which writes only the blocks it owns. Default: all. */
+  readonly owner?: BlockOwner;
   /** Default 128000. */
   readonly vocabularySize?: number;
 }
@@ -49,16 +54,9 @@ export class PacedEngine implements ModelEngine {
   #stream: Promise<void> = Promise.resolve();
   #stats = { forwards: 0, bytesWritten: 0, modelledMs: 0, overruns: 0, overrunMs: 0 };
 
-  /** @throws CapabilityError for a layer group whose content it cannot write */
   constructor(options: PacedEngineOptions) {
     this.#o = options;
     this.#vocabularySize = BigInt(options.vocabularySize ?? DEFAULT_VOCABULARY_SIZE);
-    const state = options.cache.layerGroups.findIndex((group) => group.kind === 'state');
-    if (state !== -1) {
-      throw new CapabilityError(
-        `the paced engine writes attention and latent pages; layer group ${state} holds recurrent state: choose a model without it`,
-      );
-    }
   }
 
   stats(): PacedEngineStats {
@@ -115,17 +113,19 @@ export class PacedEngine implements ModelEngine {
   }
 
   #jobsOf({ request, chunkStart, chunkEnd }: ScheduledWork): ContentJob[] {
-    const { cache, pageTable, firstHead = 0 } = this.#o;
+    const { cache, pageTable, firstHead = 0, firstUnits, owner = ALL_BLOCKS } = this.#o;
     const { tokensPerBlock } = cache;
     const begin = Math.floor(chunkStart / tokensPerBlock);
     const end = Math.ceil(chunkEnd / tokensPerBlock);
     const tokenSeeds = this.#seedsOf(request);
-    return cache.layerGroups.flatMap((_, group) => {
+    const place = { firstHead, ...(firstUnits === undefined ? {} : { firstUnits }) };
+    return cache.layerGroups.flatMap(({ kind }, group) => {
       // A windowed group's run may start later: what left the window has no page to write.
-      const run = cache.getBlockIdsRange(request.id, group, begin, end);
-      const tokenBegin = Math.max(chunkStart, run.begin * tokensPerBlock);
+      const run = ownedRun(cache, request.id, group, begin, end, owner);
+      // A state is overwritten by every chunk.
+      const tokenBegin = kind === 'state' ? chunkStart : Math.max(chunkStart, run.begin * tokensPerBlock);
       if (run.slots.length === 0 || tokenBegin >= chunkEnd) return [];
-      return [{ table: pageTable, group, run, tokenBegin, tokenEnd: chunkEnd, tokenSeeds, firstHead }];
+      return [{ table: pageTable, group, run, tokenBegin, tokenEnd: chunkEnd, tokenSeeds, ...place }];
     });
   }
 

@@ -45,7 +45,10 @@ export class Cluster {
     this.network.setRule((frame) => {
       const fate = this.#faulty ? injector.frame(frame) : null;
       // A question that is lost or late is not one that the other side knows of.
-      if (frame.type === 'REQUEST_DATA' && fate === null) this.book.asked.add(ridOf(frame.bytes));
+      if (frame.type === 'REQUEST_DATA' && fate === null) {
+        const rid = ridOf(frame.bytes);
+        if (!this.book.asked.has(rid)) this.book.asked.set(rid, this.scheduler.now);
+      }
       if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));
       return fate;
     });
@@ -147,6 +150,7 @@ export class Cluster {
         context: this.contexts[context] as SimHost,
         generation: this.generations[generation] as SimHost,
         scheduleStyle: 'generation_first',
+        maxRetries: 0,
       });
       this.#coordinators.set(key, coordinator);
     }

@@ -18,8 +18,11 @@ const KNOWN_WITHIN_MS = 1000;
 export class SettleBook {
   readonly #halves = new Map<bigint, Partial<Record<Settled['side'], Half>>>();
   readonly #journal: Journal;
-  /** Requests whose pages were asked for: both sides know of each other. */
-  readonly asked = new Set<bigint>();
+  /**
+   * Requests whose pages were asked for, and when first: from then on both sides know of each other. A receiver that waits for an aux
+   * slot has asked nobody yet.
+   */
+  readonly asked = new Map<bigint, number>();
   /** Requests whose writer took the question. */
   readonly accepted = new Set<bigint>();
 
@@ -53,10 +56,11 @@ export class SettleBook {
   /** Only for runs whose network and processes had no fault. */
   checkPropagation(): void {
     for (const [rid, { context, generation }] of this.#halves) {
-      if (context === undefined || generation === undefined || !this.asked.has(rid)) continue;
+      const askedAtMs = this.asked.get(rid);
+      if (context === undefined || generation === undefined || askedAtMs === undefined) continue;
       if (context.settled.outcome === 'completed' || generation.settled.outcome === 'completed') continue;
       const [first, second] = context.atMs <= generation.atMs ? [context, generation] : [generation, context];
-      const late = second.atMs - Math.max(first.atMs, second.startedAtMs);
+      const late = second.atMs - Math.max(first.atMs, second.startedAtMs, askedAtMs);
       if (late > KNOWN_WITHIN_MS)
         this.#journal.violation(
           'I2 late',

@@ -202,6 +202,7 @@ export class SimServer {
       attentionDp: false,
       layersPerStage: [groups.reduce((sum, group) => sum + group.layers.length, 0)],
       endpoint,
+      rankEndpoints: [endpoint],
       agent: 'sim',
       agentMetadata: new TextEncoder().encode(this.name),
       pageTable: this.pages.table,

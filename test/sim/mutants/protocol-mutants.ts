@@ -55,8 +55,8 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a new process at an endpoint is taken for the old one',
     file: REGISTRY,
-    find: 'if (known?.incarnation === incarnation && known.link !== null) {',
-    replace: 'if (known !== undefined && known.link !== null) {',
+    find: 'if (known !== undefined && known.incarnation !== incarnation) {',
+    replace: 'if (known !== undefined && known.incarnation < 0n) {',
   },
   {
     name: 'a silent peer is never lost',

@@ -1,15 +1,17 @@
 import type { Mutant } from './mutant.js';
 
 const FILE = 'src/session/receiver.ts';
-const SESSION = 'src/session/rx-session.ts';
+const WRITER = 'src/session/rx-writer.ts';
+const BOOK = 'src/session/receive-book.ts';
+const TALK = 'src/session/writer-talk.ts';
 
 /** The side that is written to. */
 export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'complete on the last slice instead of the report',
     file: FILE,
-    find: 'session.clocks.setBusy(result.isLast);',
-    replace: 'session.clocks.setBusy(result.isLast);\n    if (result.isLast) this.#complete(session);',
+    find: 'session.firstProgressAtMs ??= this.#o.clock.now();',
+    replace: 'session.firstProgressAtMs ??= this.#o.clock.now();\n    if (result.isLast) this.#complete(session);',
   },
   {
     name: 'pages are released at the outcome, drained or not',
@@ -19,13 +21,13 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'every report counts as drained',
-    file: SESSION,
+    file: WRITER,
     find: 'if (report.drained) this.reportedDrained = true;',
     replace: 'this.reportedDrained = true;',
   },
   {
     name: 'an asked writer counts as drained',
-    file: SESSION,
+    file: WRITER,
     find: 'return !this.asked || this.reportedDrained;',
     replace: 'return !this.accepted || this.reportedDrained;',
   },
@@ -55,10 +57,10 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'an old ticket is taken for the live one',
-    file: FILE,
-    find: 'const session = this.#byTicket.get(ticket);\n    const writer = session?.writers.find((candidate) => candidate.peer === peer);',
+    file: BOOK,
+    find: 'const live = this.#byTicket.get(ticket);',
     replace:
-      'const session = this.#byTicket.get(ticket) ?? [...this.#byTicket.values()].find(({ writers }) => writers.some((candidate) => candidate.peer === peer));\n    const writer = session?.writers.find((candidate) => candidate.peer === peer);',
+      'const live = this.#byTicket.get(ticket) ?? [...this.#byTicket.values()].find(({ writer }) => writer.peer === peer);',
   },
   {
     name: 'reports are not acknowledged',
@@ -68,8 +70,8 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'the question is asked once',
-    file: FILE,
-    find: 'this.#repeater.start(askKey(session, writer), () =>',
+    file: TALK,
+    find: 'this.#repeater.start(askKey(writer), () =>',
     replace: '((send: () => void) => send())(() =>',
   },
   {
@@ -87,13 +89,13 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a lost writer does not end the request',
     file: FILE,
-    find: "if (writer.outcome !== 'DONE') this.#end(session, 'failed', error);",
+    find: "if (writer.outcome !== 'DONE') this.#writerFailed(session, writer, error);",
     replace: '',
   },
   {
     name: 'the receiver never looks at its clocks',
     file: FILE,
-    find: 'if (session.outcome === null) {\n        this.#expire(session);',
+    find: 'if (session.outcome === null) {\n        this.#expire(session, now);',
     replace: 'if (session.outcome === null) {',
   },
   {
@@ -118,13 +120,13 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'destination pages are not held',
     file: FILE,
-    find: 'this.#o.ledger.acquire(request.id);\n    this.#byTicket.set(session.ticket, session);',
-    replace: 'this.#byTicket.set(session.ticket, session);',
+    find: 'this.#o.ledger.acquire(request.id, request.promptTokens.length);\n    this.#book.add(session);',
+    replace: 'this.#book.add(session);',
   },
   {
     name: 'the next attempt keeps the ticket',
-    file: FILE,
-    find: 'session.renew(this.#o.newTicket());',
-    replace: '',
+    file: WRITER,
+    find: 'this.#ticket = ticket;\n    this.#attempts += 1;',
+    replace: 'this.#attempts += 1;',
   },
 ];

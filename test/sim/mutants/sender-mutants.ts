@@ -2,6 +2,7 @@ import type { Mutant } from './mutant.js';
 
 const FILE = 'src/session/sender.ts';
 const SESSION = 'src/session/tx-session.ts';
+const ADMISSION = 'src/session/receiver-admission.ts';
 const TASK = 'src/session/send-task.ts';
 
 /** The writing side. */
@@ -75,9 +76,9 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'pages are not held from the first slice on',
     file: FILE,
-    find: 'this.#o.ledger.acquire(request.id);\n    if (bounds.isLast) this.#o.ledger.complete(request.id);',
+    find: 'this.#o.ledger.acquire(request.id, request.promptTokens.length);\n    if (bounds.isLast) this.#o.ledger.complete(request.id);',
     replace:
-      'if (bounds.isLast) {\n      this.#o.ledger.acquire(request.id);\n      this.#o.ledger.complete(request.id);\n    }',
+      'if (bounds.isLast) {\n      this.#o.ledger.acquire(request.id, request.promptTokens.length);\n      this.#o.ledger.complete(request.id);\n    }',
   },
   {
     name: 'a cancel frees at once',
@@ -119,8 +120,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a cancel before the session exists is forgotten',
     file: FILE,
-    find: 'this.#early.cancel(rid, peer, ticket, error.message);',
-    replace: '',
+    find: 'this.#cancelEarly(peer, cancel, error);',
+    replace: '{}',
   },
   {
     name: 'an ended request is created again by a late slice',
@@ -130,8 +131,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'REQUEST_DATA of an ended request is kept instead of refused',
-    file: FILE,
-    find: 'if (this.#retired.has(rid) || (session !== undefined && session.outcome !== null)) {',
+    file: ADMISSION,
+    find: 'if (ended !== undefined || (session !== undefined && session.outcome !== null)) {',
     replace: 'if (session !== undefined && session.outcome !== null) {',
   },
   {
@@ -186,8 +187,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the aux slot is not given back',
     file: FILE,
-    find: 'if (receiver.localAuxSlot !== null) this.#o.aux.free(receiver.localAuxSlot);',
-    replace: 'void receiver;',
+    find: 'if (session.auxSlot !== null) this.#o.aux.free(session.auxSlot);',
+    replace: '',
   },
   {
     name: 'a stranger is told drained whatever was reported',

@@ -43,6 +43,8 @@ export class WatchedCache implements KvCacheManager {
   readonly #slotOf: Map<string, number>[];
   readonly #residents = new Map<RequestId, Resident>();
   readonly #pins = new Map<RequestId, number[][]>();
+  /** Per layer group: the block ordinals `[first, end)` that a pin holds. */
+  readonly #pinBounds = new Map<RequestId, readonly { readonly first: number; readonly end: number }[]>();
   readonly #violation: (rule: string, text: string) => void;
   #memory: { readonly memory: Memory; readonly table: PageTable } | null = null;
   /** Blocks that were asked for by range, in all: the cost of slices. */
@@ -51,7 +53,12 @@ export class WatchedCache implements KvCacheManager {
   onUnpin: (request: RequestId) => void = () => {};
 
   constructor(groups: readonly LayerGroup[], seed: number, violation: (rule: string, text: string) => void) {
-    this.#inner = new GrowingCacheManager({ tokensPerBlock: TOKENS_PER_BLOCK, layerGroups: groups, seed });
+    this.#inner = new GrowingCacheManager({
+      tokensPerBlock: TOKENS_PER_BLOCK,
+      layerGroups: groups,
+      seed,
+      senderTokensPerBlock: TOKENS_PER_BLOCK,
+    });
     this.tokensPerBlock = TOKENS_PER_BLOCK;
     this.layerGroups = groups;
     this.#violation = violation;
@@ -126,20 +133,27 @@ export class WatchedCache implements KvCacheManager {
     return this.#inner.getBlockIdsRange(request, group, begin, end);
   }
 
-  pin(request: RequestId): void {
-    this.#inner.pin(request);
+  pin(request: RequestId, firstBlocks: readonly number[] = this.layerGroups.map(() => 0)): void {
+    this.#inner.pin(request, firstBlocks);
     const resident = this.#residents.get(request);
-    const pinned = (resident?.runs ?? []).map(({ slots }, group) => {
+    const end = Math.ceil((resident?.prompt.promptLen ?? 0) / TOKENS_PER_BLOCK);
+    const bounds = firstBlocks.map((first) => ({ first, end }));
+    const pinned = (resident?.runs ?? []).map(({ begin, slots }, group) => {
+      const first = bounds[group]?.first as number;
+      return slots.filter((_, index) => begin + index >= first && begin + index < end);
+    });
+    pinned.forEach((slots, group) => {
       for (const slot of slots) this.#pinSlot(group, slot, request);
-      return [...slots];
     });
     this.#pins.set(request, pinned);
+    this.#pinBounds.set(request, bounds);
   }
 
   unpin(request: RequestId): void {
     this.#inner.unpin(request);
     const pinned = this.#pins.get(request) ?? [];
     this.#pins.delete(request);
+    this.#pinBounds.delete(request);
     this.onUnpin(request);
     pinned.forEach((slots, group) => {
       for (const slot of slots) {
@@ -208,13 +222,13 @@ export class WatchedCache implements KvCacheManager {
       for (let ordinal = old.begin; ordinal < Math.min(run.begin, oldEnd); ordinal++)
         this.#disown(group, old.slots[ordinal - old.begin] as number);
       for (let ordinal = Math.max(oldEnd, run.begin); ordinal < end; ordinal++)
-        this.#allocated(request, group, run.slots[ordinal - run.begin] as number, pinned);
+        this.#allocated(request, group, run.slots[ordinal - run.begin] as number, pinned, ordinal);
       old.begin = run.begin;
       old.slots = [...run.slots];
     });
   }
 
-  #allocated(request: RequestId, group: number, slot: number, pinned: number[][] | undefined): void {
+  #allocated(request: RequestId, group: number, slot: number, pinned: number[][] | undefined, ordinal: number): void {
     const account = this.#at(group, slot);
     if (account.owners > 0 || account.pinnedBy.length > 0)
       this.#violation('I1 reuse', `slot ${slot} of group ${group} was handed out while it is held`);
@@ -222,7 +236,8 @@ export class WatchedCache implements KvCacheManager {
     account.hash = null;
     account.owners += 1;
     this.#page(group, slot).fill(POISON);
-    if (pinned === undefined) return;
+    const bounds = this.#pinBounds.get(request)?.[group];
+    if (pinned === undefined || bounds === undefined || ordinal < bounds.first || ordinal >= bounds.end) return;
     this.#pinSlot(group, slot, request);
     pinned[group]?.push(slot);
   }

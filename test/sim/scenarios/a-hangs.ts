@@ -37,7 +37,8 @@ export const HANGS: ScenarioGroup = {
     {
       name: 'the completion notice is lost three times',
       references: [thread('NVIDIA/TensorRT-LLM', 17665)],
-      plan: plan([request(0)], [lose('WRITER_REPORT', 3)]),
+      // Questions how it goes are lost as well, so that the notice itself must be repeated.
+      plan: plan([request(0)], [lose('WRITER_REPORT', 3), lose('STATUS', 100)]),
       expect: { 0: { ...DONE, withinMs: 2500 } },
     },
     {

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { CONTENT_ROLES } from '../../../src/agent/content-records.js';
+import { CONTENT_ROLES } from '../../../src/agent/content-entries.js';
 import { createAgent } from '../../../src/agent/native-agent.js';
 import { createPageContent } from '../../../src/agent/native-page-content.js';
 import type { ContentJob, PageContent } from '../../../src/agent/page-content.js';
@@ -221,6 +221,90 @@ describe('page content', () => {
     expect(await content.fill(jobOf(shapes, { tokenBegin: 0, tokenEnd: 4 }))).toEqual({ bytesWritten: 0 });
     expect(await content.fill(jobOf(shapes, { tokenBegin: 9, tokenEnd: 9 }))).toEqual({ bytesWritten: 0 });
     expect(await content.verify(jobOf(shapes, { tokenBegin: 9, tokenEnd: 7 }))).toMatchObject({ bytesChecked: 0 });
+  });
+
+  it('skips the ordinals between those of a run with a stride', async () => {
+    const shapes = SHAPES['keys and values, head-major, bfloat16'] as readonly ViewShape[];
+    const strided = jobOf(shapes, { run: { begin: 1, slots: Int32Array.of(4, 0), stride: 2 }, tokenEnd: 18 });
+    const spelled = { ...strided, run: { begin: 1, slots: Int32Array.of(4, HOLE, 0) } };
+    agent.writeBytes(pool.base, new Uint8Array(pool.sizeBytes));
+    const expected = new Uint8Array(pool.sizeBytes);
+    const written = oracleFill(expected, spelled);
+    expect(written).toBeGreaterThan(0);
+    expect(await content.fill(strided)).toEqual({ bytesWritten: written });
+    expect(agent.readBytes(pool.base, pool.sizeBytes)).toEqual(expected);
+    expect(
+      (await content.verify({ ...strided, run: { begin: 1, slots: Int32Array.of(4, 0) } })).wrongBytes,
+    ).toBeGreaterThan(0);
+    for (const stride of [0, -1, 1.5]) {
+      await expect(content.fill({ ...strided, run: { ...strided.run, stride } })).rejects.toBeInstanceOf(ArgumentError);
+    }
+  });
+
+  it('tells K from V inside one entry, and the scales of both', async () => {
+    const shapes: readonly ViewShape[] = [
+      { role: 'kv', layout: 'NHD', dtype: 'bfloat16', heads: 2, headDim: 4 },
+      { role: 'scale', layout: 'NHD', dtype: 'float32', heads: 2, headDim: 1 },
+    ];
+    const job = jobOf(shapes);
+    const [group] = job.table.layerGroups as [PageTable['layerGroups'][number]];
+    // Both roles hold two planes: twice the bytes of one.
+    let offset = 0;
+    const views = group.views.map((view) => ({
+      ...view,
+      layers: view.layers.map((entry) => {
+        const placed = { ...entry, offset, bytes: entry.bytes * 2 };
+        offset += placed.bytes;
+        return placed;
+      }),
+    }));
+    const [poolSpec] = job.table.pools as [PageTable['pools'][number]];
+    const pools = [{ ...poolSpec, slotBytes: offset, slotStride: offset }];
+    const two: ContentJob = { ...job, table: { ...job.table, pools, layerGroups: [{ ...group, views }] } };
+    const { bytesWritten } = await content.fill(two);
+    expect(await content.verify(two)).toEqual({ bytesChecked: bytesWritten, wrongBytes: 0, firstWrong: null });
+    const planeBytes = 2 * TOKENS_PER_BLOCK * 4 * 2;
+    const at = pool.base + 4 * offset;
+    const [keys, values] = [agent.readBytes(at, planeBytes), agent.readBytes(at + planeBytes, planeBytes)];
+    expect(keys).not.toEqual(values);
+    agent.writeBytes(at, values);
+    agent.writeBytes(at + planeBytes, keys);
+    const swapped = await content.verify(two);
+    expect(swapped.firstWrong).toEqual({ layer: 10, role: 'kv', head: 6, token: 5 });
+    expect(swapped.wrongBytes).toBeGreaterThan(planeBytes);
+  });
+
+  it('refuses a state whose units are not named, or of which there are several pages', async () => {
+    const view: LayerView = {
+      role: 'ssm_state',
+      layout: 'SECTIONED',
+      dtype: 'bfloat16',
+      headsPerRank: 2,
+      headDim: 8,
+      layers: [{ layer: 0, pool: 0, offset: 0, bytes: 32 }],
+    };
+    const state = { kind: 'state', windowSize: null, tokensPerBlock: 4, slotCount: SLOT_COUNT, views: [view] } as const;
+    const job: ContentJob = {
+      ...jobOf(SHAPES['keys and values, head-major, bfloat16'] as readonly ViewShape[]),
+      run: { begin: 0, slots: Int32Array.of(2) },
+      firstUnits: { ssm_state: [4] },
+    };
+    const ofState: ContentJob = { ...job, table: { ...job.table, layerGroups: [state] } };
+    expect(await content.fill(ofState)).toEqual({ bytesWritten: 32 });
+    expect(await content.verify(ofState)).toEqual({ bytesChecked: 32, wrongBytes: 0, firstWrong: null });
+    const earlier = await content.verify({ ...ofState, tokenEnd: 17 });
+    expect(earlier).toMatchObject({ bytesChecked: 32, firstWrong: { role: 'ssm_state', head: 4, token: 16 } });
+    const { firstUnits: _, ...unnamed } = ofState;
+    for (const bad of [
+      unnamed,
+      { ...ofState, firstUnits: { ssm_state: [4, 4] } },
+      { ...ofState, run: { begin: 1, slots: Int32Array.of(2) } },
+      { ...ofState, run: { begin: 0, slots: Int32Array.of(2, 3) } },
+      { ...ofState, tokenEnd: 100 },
+    ]) {
+      await expect(content.fill(bad)).rejects.toBeInstanceOf(ArgumentError);
+      await expect(content.verify(bad)).rejects.toBeInstanceOf(ArgumentError);
+    }
   });
 
   it('refuses jobs that do not fit their page table or their memory', async () => {

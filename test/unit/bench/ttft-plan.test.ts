@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import { presetNamed } from '../../../src/cli/bench/presets/index.js';
+import { type Shapes, shapesOf } from '../../../src/cli/bench/shape/shapes-of.js';
 import { runGroup } from '../../../src/cli/bench/ttft/group-runner.js';
-import { slotCountFor } from '../../../src/cli/bench/ttft/pool-size.js';
+import { describePools, type PoolSizes, poolSizes } from '../../../src/cli/bench/ttft/pool-size.js';
 import {
   checkTtftOptions,
   TTFT_OPTIONS,
@@ -19,6 +20,10 @@ function optionsOf(...args: readonly string[]): TtftOptions {
   return options;
 }
 
+function shapesFor(options: TtftOptions): Shapes {
+  return shapesOf(options, presetNamed(options.model));
+}
+
 describe('ttft options', () => {
   it('--quick changes only what was not typed', () => {
     expect(optionsOf('--quick')).toMatchObject({ promptTokens: [2048], chunk: 512, requests: 1 });
@@ -31,7 +36,7 @@ describe('ttft options', () => {
 
   it.each([
     [['--chunk', '0'], /^--chunk: '0' is not a positive whole number/],
-    [['--model', 'llama'], /^--model: unknown model 'llama'; .*llama-3.1-8b, qwen3-32b, gemma-3-1b, deepseek-v3-mla$/],
+    [['--model', 'llama'], /^--model: unknown model 'llama'; .*llama-3.1-8b, llama-3.3-70b, .*, nemotron-h-8b$/],
     [['--block-size', '48'], '--block-size: 48 is not a power of two up to 1024'],
     [
       ['--prompt-tokens', '8k', '--pool-tokens', '4k'],
@@ -95,9 +100,13 @@ describe('cached prefixes', () => {
   });
 });
 
+function closedLoop(options: TtftOptions, concurrency: number): readonly RequestGroup[] {
+  return planClosedLoop(options, shapesFor(options), concurrency);
+}
+
 describe('closed loop', () => {
   it('lets variants take turns and gives every request its own prompt', () => {
-    const groups = planClosedLoop(optionsOf('--prompt-tokens', '1k,2k', '--requests', '2', '--prefix-hit', '0,0.5'), 1);
+    const groups = closedLoop(optionsOf('--prompt-tokens', '1k,2k', '--requests', '2', '--prefix-hit', '0,0.5'), 1);
     expect(groups.map((group) => group.requests[0]?.variant).slice(0, 7)).toEqual([
       'monolithic',
       'pipelined',
@@ -115,7 +124,7 @@ describe('closed loop', () => {
   });
 
   it('puts as many requests into a group as may be in flight', () => {
-    const groups = planClosedLoop(optionsOf('--prompt-tokens', '1k', '--requests', '5', '--variants', 'pipelined'), 2);
+    const groups = closedLoop(optionsOf('--prompt-tokens', '1k', '--requests', '5', '--variants', 'pipelined'), 2);
     expect(groups.map((group) => group.requests.length)).toEqual([2, 2, 1]);
   });
 });
@@ -139,24 +148,49 @@ describe('trace', () => {
 });
 
 describe('pool size', () => {
-  const gemma = presetNamed('gemma-3-1b');
-  const groupsOf = (options: TtftOptions): readonly RequestGroup[] => planClosedLoop(options, 2);
+  function sizesOf(options: TtftOptions, concurrency = 2): PoolSizes {
+    const shapes = shapesFor(options);
+    return poolSizes(options, concurrency, presetNamed(options.model), shapes, closedLoop(options, 2));
+  }
+  const gemma = ['--model', 'gemma-3-1b'];
 
   it('holds the longest requests that run together', () => {
-    const options = optionsOf('--prompt-tokens', '1000,2k', '--requests', '2');
-    expect(slotCountFor(options, 2, gemma, groupsOf(options))).toBe(2 * (64 + 2));
+    const { context, generation } = sizesOf(optionsOf(...gemma, '--prompt-tokens', '1000,2k', '--requests', '2'));
+    expect(context).toEqual({ slots: { blocks: 2 * (64 + 2), states: 3 }, bytes: 2 * (64 + 2) * 32 * 26_624 });
+    expect(generation).toEqual(context);
+  });
+
+  it('counts all ranks: heads that several hold count as often, context parallel ranks hold a share of the blocks', () => {
+    const shape = ['--context-tp', '4', '--generation-cp', '2', '--generation-block-size', '64'];
+    const options = optionsOf(...gemma, ...shape, '--prompt-tokens', '2k', '--requests', '1');
+    const sizes = sizesOf(options, 1);
+    // One KV head, four times.
+    expect(sizes.context).toEqual({ slots: { blocks: 64 + 2, states: 2 }, bytes: 4 * 66 * 32 * 26_624 });
+    expect(sizes.generation).toEqual({ slots: { blocks: 16 + 2, states: 2 }, bytes: 2 * 18 * 64 * 26_624 });
+    expect(describePools(sizes, shapesFor(options))).toBe(
+      'pools of 214.5 MiB on the context server (4 ranks) and 58.5 MiB on the generation server (2 ranks)',
+    );
+  });
+
+  it('has room for a 70 B model over six ranks in 2 GiB', () => {
+    const shape = ['--model', 'llama-3.3-70b', '--context-tp', '2', '--generation-tp', '4'];
+    const { context, generation } = sizesOf(optionsOf(...shape, '--prompt-tokens', '1k', '--requests', '1'), 1);
+    expect(context.bytes).toBe((32 + 2) * 32 * 327_680);
+    expect(generation.bytes).toBe(context.bytes);
   });
 
   it('refuses a prompt whose last pages do not fit', () => {
-    const options = optionsOf('--prompt-tokens', '2k', '--pool-tokens', '2k');
-    expect(() => slotCountFor(options, 1, gemma, groupsOf(options))).toThrow(
+    const options = optionsOf(...gemma, '--prompt-tokens', '2k', '--pool-tokens', '2k');
+    expect(() => sizesOf(options, 1)).toThrow(
       '--prompt-tokens: a prompt of 2048 tokens needs pages for 2112, the pool has 2048; raise --pool-tokens or shorten the prompt',
     );
   });
 
   it('refuses pools larger than the machine', () => {
-    const options = optionsOf('--prompt-tokens', '1Gi');
-    expect(() => slotCountFor(options, 1, gemma, groupsOf(options))).toThrow(/^not enough memory: 2 pools of .* TiB/);
+    const options = optionsOf(...gemma, '--prompt-tokens', '1Gi');
+    expect(() => sizesOf(options, 1)).toThrow(/^not enough memory: 2 pools of .* TiB/);
+    const split = optionsOf(...gemma, '--prompt-tokens', '1Gi', '--context-tp', '2');
+    expect(() => sizesOf(split, 1)).toThrow(/^not enough memory: pools of .* TiB on the context server \(2 ranks\)/);
   });
 });
 

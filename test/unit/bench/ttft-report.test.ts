@@ -6,7 +6,17 @@ import { RequestMeasurement } from '../../../src/cli/bench/ttft/request-measurem
 import { ratios, SampleTable } from '../../../src/cli/bench/ttft/rows.js';
 import type { PlannedRequest } from '../../../src/cli/bench/ttft/workload.js';
 
-const FACTS = { model: 'llama-3.1-8b', chunkTokens: 2048, concurrency: 1, agent: 'host', path: 'host' } as const;
+const FACTS = {
+  model: 'llama-3.1-8b',
+  contextShape: 'TP2, blocks of 32, HND',
+  contextRanks: 2,
+  generationShape: 'one rank, blocks of 32, HND',
+  generationRanks: 1,
+  chunkTokens: 2048,
+  concurrency: 1,
+  agent: 'host',
+  path: 'host',
+} as const;
 
 function sample(over: Partial<TtftSample>): TtftSample {
   return {
@@ -28,6 +38,8 @@ function sample(over: Partial<TtftSample>): TtftSample {
     bytesSent: 1000,
     bytesVerified: 1000,
     wrongBytes: 0,
+    contextRanks: [],
+    generationRanks: [],
     firstWrong: null,
     chunkEndMarks: [],
     firstPostMark: null,
@@ -54,6 +66,10 @@ describe('rows', () => {
     expect(Object.keys(GOOD[0] ?? {})).toEqual([
       'variant',
       'model',
+      'contextShape',
+      'contextRanks',
+      'generationShape',
+      'generationRanks',
       'promptTokens',
       'chunkTokens',
       'prefixHit',
@@ -205,13 +221,16 @@ describe('one request', () => {
     lastSlicePostMs: 1091,
     lastByteMs: 1099,
     slices: 2,
-    bytesPlanned: 10,
-    bytesSent: 10,
+    ranks: [
+      { rank: 0, bytesPlanned: 6, bytesSent: 6 },
+      { rank: 1, bytesPlanned: 4, bytesSent: 4 },
+    ],
   };
-  const generation = { cachedTokens: 0, bytesVerified: 10, wrongBytes: 0, firstWrong: null };
+  const generation = { cachedTokens: 0, firstWrong: null, ranks: [{ rank: 0, bytesVerified: 10, wrongBytes: 0 }] };
+  const expected = { of: () => ({ context: [6, 4], generation: [10] }) };
 
   it('is complete when both sides reported, and its times start at the submission', async () => {
-    const measurement = new RequestMeasurement(planned, 1000);
+    const measurement = new RequestMeasurement(planned, 1000, expected);
     measurement.accept('generation', { kind: 'firstToken', key: 1, atMs: 1101 });
     measurement.accept('generation', { kind: 'generationDone', key: 1, report: generation });
     measurement.accept('context', { kind: 'contextDone', key: 1, report: context });
@@ -226,11 +245,19 @@ describe('one request', () => {
       lastSliceMs: 8,
       chunkEndMarks: [50, 90],
       lastByteMark: 99,
+      bytesPlanned: 10,
+      bytesSent: 10,
+      bytesVerified: 10,
+      contextRanks: [
+        { rank: 0, bytesExpected: 6, bytesPlanned: 6, bytesSent: 6 },
+        { rank: 1, bytesExpected: 4, bytesPlanned: 4, bytesSent: 4 },
+      ],
+      generationRanks: [{ rank: 0, bytesExpected: 10, bytesVerified: 10, wrongBytes: 0 }],
     });
   });
 
   it('carries what each side said about a failure', async () => {
-    const measurement = new RequestMeasurement(planned, 1000);
+    const measurement = new RequestMeasurement(planned, 1000, expected);
     const lost = measurement.heardFromOtherThan('context');
     measurement.accept('context', { kind: 'contextDone', key: 1, report: context });
     measurement.accept('generation', {
@@ -248,7 +275,7 @@ describe('one request', () => {
   });
 
   it('is lost when a side never says anything', () => {
-    expect(new RequestMeasurement(planned, 1000).sample('no outcome within 1 s')).toMatchObject({
+    expect(new RequestMeasurement(planned, 1000, expected).sample('no outcome within 1 s')).toMatchObject({
       outcome: 'failed',
       error: 'no outcome within 1 s',
     });

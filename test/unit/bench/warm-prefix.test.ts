@@ -14,7 +14,14 @@ async function messageWith(heldRequests: number): Promise<string> {
   expect(cache.ensureCapacity(2, 128)).toBe(true);
   const failure = await warmPrefix(
     // Half the pool is taken, so that neither content nor pages are looked at.
-    { cache, heldRequests, content: undefined as never, pageTable: undefined as never },
+    {
+      cache,
+      heldRequests,
+      content: undefined as never,
+      pageTable: undefined as never,
+      contentPlace: { firstHead: 0 },
+      owner: { cpSize: 1, cpRank: 0 },
+    },
     1,
     Uint32Array.from({ length: 256 }, (_, token) => token),
     192,

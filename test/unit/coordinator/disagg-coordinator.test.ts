@@ -1,53 +1,12 @@
 import { describe, expect, it } from 'vitest';
-import type { CoordinatorResult } from '../../../src/coordinator/disagg-call.js';
+import type { CoordinatorResult } from '../../../src/coordinator/coordinator-request.js';
 import { DisaggCoordinator } from '../../../src/coordinator/disagg-coordinator.js';
-import type {
-  DisaggServer,
-  ServerCall,
-  ServerEvents,
-  ServerRequest,
-  ServerResult,
-} from '../../../src/coordinator/disagg-server.js';
 import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowflake-ids.js';
-import { type KvTransceiverError, PeerLostError, ResourceError, StateError } from '../../../src/errors.js';
+import { PeerLostError, ResourceError, StateError } from '../../../src/errors.js';
 import type { ScheduleStyle } from '../../../src/executor/request.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
 import { params, prompt } from '../executor/harness.js';
-
-interface Submitted {
-  readonly request: ServerRequest;
-  readonly events: ServerEvents;
-  readonly end: (result: Partial<ServerResult>) => void;
-}
-
-class FakeServer implements DisaggServer {
-  readonly submitted: Submitted[] = [];
-  refusal: KvTransceiverError | null = null;
-  readonly name: string;
-  readonly infoEndpoint: string | null;
-  readonly #log: string[];
-
-  constructor(name: string, infoEndpoint: string | null, log: string[]) {
-    this.name = name;
-    this.infoEndpoint = infoEndpoint;
-    this.#log = log;
-  }
-
-  submit(request: ServerRequest, events: ServerEvents): ServerCall {
-    if (this.refusal !== null) throw this.refusal;
-    this.#log.push(`${this.name} ${request.params.requestType}`);
-    let end: Submitted['end'] = () => {};
-    const done = new Promise<ServerResult>((resolve) => {
-      end = (result) => resolve({ outcome: 'completed', outputTokens: [], error: null, ...result });
-    });
-    this.submitted.push({ request, events, end });
-    return { done, cancel: () => void this.#log.push(`${this.name} cancel`) };
-  }
-
-  get last(): Submitted {
-    return this.submitted.at(-1) as Submitted;
-  }
-}
+import { FakeServer } from './fake-server.js';
 
 function setup(scheduleStyle: ScheduleStyle) {
   const clock = new FakeClock(50);
@@ -55,7 +14,7 @@ function setup(scheduleStyle: ScheduleStyle) {
   const context = new FakeServer('context', 'tcp://127.0.0.1:9', log);
   const generation = new FakeServer('generation', null, log);
   const ids = new SnowflakeIds({ clock, unixTimeAtOriginMs: DEFAULT_EPOCH_MS + 1e6, nodeId: 0, processId: 0 });
-  const coordinator = new DisaggCoordinator({ clock, ids, context, generation, scheduleStyle });
+  const coordinator = new DisaggCoordinator({ clock, ids, context, generation, scheduleStyle, maxRetries: 0 });
   const results: CoordinatorResult[] = [];
   function submit(rest: Partial<Parameters<DisaggCoordinator['submit']>[0]> = {}) {
     const call = coordinator.submit({ promptTokens: prompt(5), maxTokens: 3, ...rest });
@@ -95,6 +54,8 @@ describe('generation first', () => {
         outcome: 'completed',
         outputTokens: [11, 12],
         error: null,
+        usage: { promptTokens: 5, cachedTokens: 0, completionTokens: 2 },
+        attempts: 1,
         receivedAtMs: 50,
         firstTokenAtMs: 80,
         finishedAtMs: 85,

@@ -30,7 +30,12 @@ describe('LocalServer', () => {
       { onToken: (token, index) => tokens.push(token, index) },
     );
     await h.clock.turn(40);
-    expect(await call.done).toEqual({ outcome: 'completed', outputTokens: [100, 101], error: null });
+    expect(await call.done).toEqual({
+      outcome: 'completed',
+      outputTokens: [100, 101],
+      error: null,
+      usage: { promptTokens: 12, cachedTokens: 0 },
+    });
     expect(tokens).toEqual([100, 0, 101, 1]);
     server.submit({ ...REQUEST, params: params('context_only') }, {});
     await h.clock.turn(40);
@@ -67,7 +72,12 @@ describe('LocalServer', () => {
       result = value;
     });
     await h.clock.turn(20);
-    expect(result).toEqual({ outcome: 'cancelled', outputTokens: [], error: null });
+    expect(result).toEqual({
+      outcome: 'cancelled',
+      outputTokens: [],
+      error: null,
+      usage: { promptTokens: 12, cachedTokens: 0 },
+    });
     call.cancel();
   });
 });

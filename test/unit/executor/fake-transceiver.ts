@@ -75,6 +75,7 @@ export class FakeTransceiver implements CacheTransceiver {
       outcome,
       error: rest.error ?? null,
       firstTokens: rest.firstTokens ?? [],
+      salvageableTokens: 0,
       timings: {
         startedAtMs: 0,
         firstPostAtMs: null,

@@ -294,4 +294,13 @@ describe('blocks', () => {
       'finished 2 completed GENERATION_COMPLETE',
     ]);
   });
+
+  it('lets a flood of requests in by portions, first come first served, and all without waiting for a timer', async () => {
+    const h = harness();
+    for (let id = 1; id <= 200; id++) h.executor.submit(generationRequest(id, 4));
+    await h.clock.turn();
+    expect(h.take()).toEqual(Array.from({ length: 64 }, (_, index) => `receive ${index + 1} 0`));
+    await h.clock.turn(6);
+    expect(h.take()).toEqual(Array.from({ length: 136 }, (_, index) => `receive ${index + 65} 0`));
+  });
 });

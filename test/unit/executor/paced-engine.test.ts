@@ -3,9 +3,8 @@ import type { ContentJob, PageContent } from '../../../src/agent/page-content.js
 import type { ReadyEvent } from '../../../src/agent/transfer-agent.js';
 import { GrowingCacheManager } from '../../../src/cache/growing-cache-manager.js';
 import type { LayerGroup } from '../../../src/cache/kv-cache-manager.js';
-import { CapabilityError } from '../../../src/errors.js';
 import { PaceCurve } from '../../../src/executor/engines/pace-curve.js';
-import { PacedEngine } from '../../../src/executor/engines/paced-engine.js';
+import { PacedEngine, type PacedEngineOptions } from '../../../src/executor/engines/paced-engine.js';
 import type { ScheduledWork } from '../../../src/executor/model-engine.js';
 import type { LlmRequest } from '../../../src/executor/request.js';
 import type { PageTable } from '../../../src/mapping/page-table.js';
@@ -48,7 +47,7 @@ interface Event extends ReadyEvent {
   state: string;
 }
 
-function setup(groups: readonly LayerGroup[] = GROUPS) {
+function setup(groups: readonly LayerGroup[] = GROUPS, more: Partial<PacedEngineOptions> = {}) {
   const clock = new FakeClock();
   const content = new FakeContent();
   const cache = new GrowingCacheManager({ tokensPerBlock: TPB, layerGroups: groups });
@@ -83,6 +82,7 @@ function setup(groups: readonly LayerGroup[] = GROUPS) {
     curve,
     firstHead: 2,
     vocabularySize: 1000,
+    ...more,
   });
   return { clock, content, cache, events, engine };
 }
@@ -246,12 +246,45 @@ describe('PacedEngine', () => {
     expect(new Set((await tokens).values()).size).toBe(2);
   });
 
-  it('refuses recurrent state', () => {
-    const state: LayerGroup = { kind: 'state', windowSize: null, tokensPerBlock: TPB, layers: [0], slotCount: 4 };
-    const { cache } = setup();
-    const hybrid = { ...cache, tokensPerBlock: TPB, layerGroups: [state] } as never;
-    const options = { clock: new FakeClock(), agent: { createEvent: () => undefined as never }, cache: hybrid };
-    const rest = { content: new FakeContent(), pageTable: TABLE, curve: undefined as never };
-    expect(() => new PacedEngine({ ...options, ...rest })).toThrow(CapabilityError);
+  it('writes the whole state after every chunk, and names its units', async () => {
+    const state: LayerGroup = { kind: 'state', windowSize: null, tokensPerBlock: TPB, layers: [2], slotCount: 4 };
+    const firstUnits = { conv_state: [4, 1, 1], ssm_state: [4] };
+    const { clock, content, cache, engine } = setup([...GROUPS, state], { firstUnits });
+    const request = aggregateRequest(1, 10);
+    admit(cache, request, 10);
+    for (const [begin, end] of [
+      [0, 5],
+      [5, 10],
+    ] as const) {
+      const { tokens } = await engine.forward({ context: [work(request, begin, end)], generation: [] });
+      await clock.run(end - begin);
+      await tokens;
+    }
+    const states = content.jobs.filter((job) => job.group === 2);
+    expect(states.map((job) => [job.run.begin, job.run.slots.length, job.tokenEnd])).toEqual([
+      [0, 1, 5],
+      [0, 1, 10],
+    ]);
+    expect(states.every((job) => job.firstUnits === firstUnits)).toBe(true);
+  });
+
+  it('writes only the blocks that a context parallel rank owns', async () => {
+    const { clock, content, cache, engine } = setup(GROUPS.slice(0, 1), { owner: { cpSize: 2, cpRank: 1 } });
+    const request = aggregateRequest(1, 20);
+    // Its manager counts the blocks 1 and 3 of five as 0 and 1.
+    cache.addRequest(request.id, { promptLen: 8, blockHashes: ['a', 'b'] });
+    expect(cache.ensureCapacity(request.id, 8)).toBe(true);
+    for (const [begin, end] of [
+      [0, 3],
+      [3, 18],
+      [18, 20],
+    ] as const) {
+      const { tokens } = await engine.forward({ context: [work(request, begin, end)], generation: [] });
+      await clock.run(end - begin);
+      await tokens;
+    }
+    // The first and the last chunk lie in blocks of the other rank.
+    expect(content.jobs.map((job) => [job.run.begin, job.run.stride, job.run.slots.length])).toEqual([[1, 2, 2]]);
+    expect(content.jobs.map((job) => [job.tokenBegin, job.tokenEnd])).toEqual([[4, 18]]);
   });
 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import type { CoordinatorResult } from '../../../src/coordinator/disagg-call.js';
+import type { CoordinatorResult } from '../../../src/coordinator/coordinator-request.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import type { TransferPolicy } from '../../../src/executor/request.js';
 import { PIPELINED, params, prompt, WHOLE } from './harness.js';

@@ -251,6 +251,7 @@ export class ServedPair {
       attentionDp: false,
       layersPerStage: [3],
       endpoint: messenger.endpoint,
+      rankEndpoints: [messenger.endpoint],
       agent: 'sim',
       agentMetadata: await agent.metadata(),
       pageTable: table,

@@ -36,6 +36,7 @@ const INFO: RankInfo = {
   attentionDp: false,
   layersPerStage: [2],
   endpoint: 'tcp://127.0.0.1:4000',
+  rankEndpoints: ['tcp://127.0.0.1:3999', 'tcp://127.0.0.1:4000'],
   agent: 'host',
   agentMetadata: Uint8Array.of(1, 2, 3),
   pageTable: {
@@ -337,6 +338,43 @@ describe('HELLO', () => {
     ['stages that do not match', { 'rankInfo.layersPerStage': [1, 1] }, 'bad-value', 'must have ppSize 1'],
     ['another agent', { 'rankInfo.agent': 'ftp' }, 'bad-value', 'one of host, nixl, sim, got "ftp"'],
     ['text for metadata', { 'rankInfo.agentMetadata': 'x' }, 'bad-value', 'must be bytes'],
+    [
+      'a rank that is not at its place',
+      { 'rankInfo.rank': 0 },
+      'bad-value',
+      'rank is 0, but its place is that of rank 1',
+    ],
+    ['no rank endpoints', { 'rankInfo.rankEndpoints': undefined }, 'bad-value', 'rankEndpoints must be a list'],
+    [
+      'too few rank endpoints',
+      { 'rankInfo.rankEndpoints': [INFO.endpoint] },
+      'bad-value',
+      'rankEndpoints has 1 entries for 2 ranks',
+    ],
+    [
+      'too many rank endpoints',
+      { 'rankInfo.rankEndpoints': ['tcp://a:1', INFO.endpoint, 'tcp://a:2'] },
+      'count-over-cap',
+      'rankEndpoints has 3 entries; at most 2',
+    ],
+    [
+      'its own endpoint elsewhere',
+      { 'rankInfo.rankEndpoints': [INFO.endpoint, 'tcp://a:1'] },
+      'bad-value',
+      'rankEndpoints[1] must be the endpoint of the rank that sent it',
+    ],
+    [
+      'one endpoint for two ranks',
+      { 'rankInfo.rankEndpoints': [INFO.endpoint, INFO.endpoint] },
+      'bad-value',
+      'names an endpoint twice',
+    ],
+    [
+      'a file among the rank endpoints',
+      { 'rankInfo.rankEndpoints': ['ipc:///x', INFO.endpoint] },
+      'bad-endpoint',
+      'rankEndpoints[0] must be tcp://host:port',
+    ],
     ['a file as endpoint', { 'rankInfo.endpoint': 'ipc:///x' }, 'bad-endpoint', 'tcp://host:port'],
     ['too many majors', { supportedMajors: Array(17).fill(1) }, 'count-over-cap', 'at most 16'],
     ['a long name', { 'rankInfo.instanceName': 'x'.repeat(257) }, 'string-too-long', 'instanceName'],
@@ -358,6 +396,16 @@ describe('HELLO', () => {
       expect(error.message).toContain(text);
     },
   );
+
+  it.each([
+    ['one-byte values', [0xdd, 0, 0x10, 0, 0], 0xc0, 0x10_0000],
+    ['empty maps', [0xdd, 0, 0x10, 0, 0], 0x80, 0x10_0000],
+    ['values of one map', [0xdf, 0, 0, 0x04, 0x01], 0x01, 2 * 0x401],
+  ] as const)('more %s than any page table has are refused before they are built', (_name, head, value, count) => {
+    const header = helloWith().subarray(0, 24);
+    const error = refusal(Buffer.concat([header, Uint8Array.from(head), new Uint8Array(count).fill(value)]));
+    expect(error.reason).toBe('count-over-cap');
+  });
 
   it('structures that claim more than they hold are refused before they are built', () => {
     const header = helloWith().subarray(0, 24);

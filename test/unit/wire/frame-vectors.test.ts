@@ -164,6 +164,7 @@ it('HELLO has these msgpack keys, in this order', () => {
         attentionDp: false,
         layersPerStage: [1],
         endpoint,
+        rankEndpoints: [endpoint],
         agent: 'host',
         agentMetadata: Uint8Array.of(1),
         pageTable: {
@@ -199,7 +200,8 @@ it('HELLO has these msgpack keys, in this order', () => {
   ).toBe(
     '{"nonce":5,"supportedMajors":[1],"rankInfo":{"packageVersion":"0.1.0","instanceName":"ctx","incarnation":9,"rank":0,' +
       '"tpSize":1,"tpRank":0,"ppSize":1,"ppRank":0,"cpSize":1,"cpRank":0,"dpSize":1,"dpRank":0,"attentionDp":false,' +
-      '"layersPerStage":[1],"endpoint":"tcp://10.0.0.7:9","agent":"host","agentMetadata":[1],"pageTable":{"pools":[' +
+      '"layersPerStage":[1],"endpoint":"tcp://10.0.0.7:9","rankEndpoints":["tcp://10.0.0.7:9"],' +
+      '"agent":"host","agentMetadata":[1],"pageTable":{"pools":[' +
       '{"base":1099511627776,"memory":{"kind":"device","deviceId":3},"slotBytes":64,"slotStride":64,"slotCount":2}],' +
       '"layerGroups":[{"kind":"latent","windowSize":null,"tokensPerBlock":32,"slotCount":2,"views":[{"role":"latent",' +
       '"dtype":"bf16","layout":"REPLICATED","headsPerRank":1,"headDim":1,"layers":[{"layer":0,"pool":0,"offset":0,"bytes":64}]}]}],' +

@@ -9,6 +9,7 @@ export const DEEPSEEK_V3_MLA: ModelPreset = {
   dtype: 'bfloat16',
   dtypeBytes: 2,
   sliding: null,
+  hybrid: null,
   parameterCount: 671e9,
   activeParameterCount: 37e9,
   sources: [

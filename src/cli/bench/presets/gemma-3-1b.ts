@@ -1,12 +1,8 @@
 import type { ModelPreset } from './model-preset.js';
+import { slidingLayers } from './sliding-layers.js';
 
 const LAYER_COUNT = 26;
 const SLIDING_WINDOW_PATTERN = 6;
-
-// Layer i attends to the whole prompt iff (i + 1) is a multiple of the pattern: layers 5, 11, 17 and 23.
-const slidingLayers = Array.from({ length: LAYER_COUNT }, (_, layer) => layer).filter(
-  (layer) => (layer + 1) % SLIDING_WINDOW_PATTERN !== 0,
-);
 
 export const GEMMA_3_1B: ModelPreset = {
   name: 'gemma-3-1b',
@@ -16,7 +12,12 @@ export const GEMMA_3_1B: ModelPreset = {
   cache: { kind: 'attention', kvHeads: 1, headDim: 256 },
   dtype: 'bfloat16',
   dtypeBytes: 2,
-  sliding: { windowSize: 512, layers: slidingLayers },
+  // Layer i attends to the whole prompt iff (i + 1) is a multiple of the pattern: layers 5, 11, 17 and 23.
+  sliding: {
+    windowSize: 512,
+    layers: slidingLayers(LAYER_COUNT, (layer) => (layer + 1) % SLIDING_WINDOW_PATTERN !== 0),
+  },
+  hybrid: null,
   parameterCount: 1.0e9,
   activeParameterCount: 1.0e9,
   sources: [

@@ -9,6 +9,7 @@ export const LLAMA_3_1_8B: ModelPreset = {
   dtype: 'bfloat16',
   dtypeBytes: 2,
   sliding: null,
+  hybrid: null,
   parameterCount: 8.03e9,
   activeParameterCount: 8.03e9,
   sources: [

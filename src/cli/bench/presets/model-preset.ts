@@ -1,8 +1,13 @@
+import type { RecurrentState } from './recurrent-state.js';
+
 /** What one layer keeps per token. */
 export type LayerCache =
   | { readonly kind: 'attention'; readonly kvHeads: number; readonly headDim: number }
-  /** MLA: one compressed vector shared by all heads (`kv_lora_rank`) and the rotary part of the key (`qk_rope_head_dim`). */
-  | { readonly kind: 'latent'; readonly latentDim: number; readonly ropeDim: number };
+  /**
+   * MLA: one compressed vector shared by all heads (`kv_lora_rank`) and the rotary part of the key (`qk_rope_head_dim`). `indexDim`: width of
+   * the key by which sparse attention picks tokens (`index_head_dim`); absent where the model attends to all.
+   */
+  | { readonly kind: 'latent'; readonly latentDim: number; readonly ropeDim: number; readonly indexDim?: number };
 
 /**
  * The shape of a real model, as far as its KV cache and the time of its prefill depend on it.
@@ -17,8 +22,10 @@ export interface ModelPreset {
   readonly cache: LayerCache;
   readonly dtype: 'bfloat16';
   readonly dtypeBytes: 2;
-  /** Sliding windows: the window's tokens and which layers have it. Null: every layer attends to the whole prompt. */
+  /** Sliding windows: the window's tokens and which layers have it. Null: every attention layer sees the whole prompt. */
   readonly sliding: { readonly windowSize: number; readonly layers: readonly number[] } | null;
+  /** Hybrid models: which layers attend, and what the recurrent ones keep. Null: every layer attends. */
+  readonly hybrid: { readonly attentionLayers: readonly number[]; readonly state: RecurrentState } | null;
   readonly parameterCount: number;
   /** Parameters one token passes through; smaller than `parameterCount` for mixtures of experts. */
   readonly activeParameterCount: number;
@@ -27,28 +34,39 @@ export interface ModelPreset {
 
 /** Layers of one life cycle, in the order of the cache manager's groups. */
 export interface PresetLayerGroup {
+  readonly kind: 'attention' | 'latent' | 'state';
   readonly windowSize: number | null;
   readonly layers: readonly number[];
 }
 
+/** Groups that have a layer: full attention, windowed, recurrent state. Layers without a cache (plain MLPs) are in none. */
 export function layerGroupsOf(preset: ModelPreset): readonly PresetLayerGroup[] {
-  const all = Array.from({ length: preset.layerCount }, (_, layer) => layer);
-  if (preset.sliding === null) return [{ windowSize: null, layers: all }];
-  const windowed = new Set(preset.sliding.layers);
-  return [
-    { windowSize: null, layers: all.filter((layer) => !windowed.has(layer)) },
-    { windowSize: preset.sliding.windowSize, layers: all.filter((layer) => windowed.has(layer)) },
+  const { kind } = preset.cache;
+  const windowed = new Set(preset.sliding?.layers ?? []);
+  const attending = attentionLayersOf(preset);
+  const groups: PresetLayerGroup[] = [
+    { kind, windowSize: null, layers: attending.filter((layer) => !windowed.has(layer)) },
+    { kind, windowSize: preset.sliding?.windowSize ?? null, layers: attending.filter((layer) => windowed.has(layer)) },
+    { kind: 'state', windowSize: null, layers: preset.hybrid?.state.layers ?? [] },
   ];
+  return groups.filter(({ layers }) => layers.length > 0);
 }
 
-/** KV cache bytes of one token in one layer. */
+function attentionLayersOf({ layerCount, hybrid }: ModelPreset): readonly number[] {
+  return hybrid?.attentionLayers ?? Array.from({ length: layerCount }, (_, layer) => layer);
+}
+
+/** KV cache bytes of one token in one attention layer. */
 export function bytesPerTokenAndLayer(preset: ModelPreset): number {
   const { cache } = preset;
-  const values = cache.kind === 'attention' ? 2 * cache.kvHeads * cache.headDim : cache.latentDim + cache.ropeDim;
+  const values =
+    cache.kind === 'attention'
+      ? 2 * cache.kvHeads * cache.headDim
+      : cache.latentDim + cache.ropeDim + (cache.indexDim ?? 0);
   return values * preset.dtypeBytes;
 }
 
-/** KV cache bytes of one token over all layers, as long as it lies inside every window. */
+/** KV cache bytes of one token over all layers, as long as it lies inside every window. Recurrent state does not grow and is not in it. */
 export function bytesPerToken(preset: ModelPreset): number {
-  return preset.layerCount * bytesPerTokenAndLayer(preset);
+  return attentionLayersOf(preset).length * bytesPerTokenAndLayer(preset);
 }

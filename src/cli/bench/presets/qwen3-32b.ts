@@ -9,6 +9,7 @@ export const QWEN3_32B: ModelPreset = {
   dtype: 'bfloat16',
   dtypeBytes: 2,
   sliding: null,
+  hybrid: null,
   parameterCount: 32.8e9,
   activeParameterCount: 32.8e9,
   sources: [

@@ -12,13 +12,15 @@ const opened = new Map<string, Opened>();
 
 async function answer(command: ReceiverCommand): Promise<ReceiverAnswer> {
   if (command.kind === 'open') {
-    const bench = await openAgent(command.agent, null, 'transfer-receiver');
-    const { base } = await bench.agent.allocatePool({ sizeBytes: command.sizeBytes });
-    opened.set(command.agent, { ...bench, base });
+    const { agent, lane, sizeBytes, path, device } = command;
+    const onDevice = device === undefined ? {} : { device };
+    const bench = await openAgent(agent, null, 'transfer-receiver', { ...onDevice, ...(path ? { path } : {}) });
+    const { base } = await bench.agent.allocatePool({ sizeBytes, ...onDevice });
+    opened.set(lane, { ...bench, base });
     return { kind: 'opened', metadata: await bench.agent.metadata(), base };
   }
-  const receiver = opened.get(command.agent);
-  if (receiver === undefined) throw new StateError(`agent ${command.agent} was not opened`);
+  const receiver = opened.get(command.lane);
+  if (receiver === undefined) throw new StateError(`agent ${command.lane} was not opened`);
   const { content, base } = receiver;
   const { bytesChecked, wrongBytes } = await content.verify({
     table: pageTableOf(base, command.pageBytes, command.slotCount),

@@ -1,9 +1,18 @@
 /** Sender to receiver. */
 export type ReceiverCommand =
-  | { readonly kind: 'open'; readonly agent: 'host' | 'nixl'; readonly sizeBytes: number }
+  | {
+      readonly kind: 'open';
+      /** Names the agent in later commands. */
+      readonly lane: string;
+      readonly agent: 'host' | 'nixl';
+      readonly path?: 'p2p' | 'rdma';
+      /** The GPU of its pool; absent = host memory. */
+      readonly device?: number;
+      readonly sizeBytes: number;
+    }
   | {
       readonly kind: 'verify';
-      readonly agent: 'host' | 'nixl';
+      readonly lane: string;
       readonly pageBytes: number;
       readonly slotCount: number;
       readonly slots: Int32Array;

@@ -9,6 +9,7 @@ import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.
 import { Progress } from '../progress.js';
 import { type Percentiles, percentilesOf } from '../statistics.js';
 import { formatBytes, renderTable } from '../text-table.js';
+import { deviceTransferCommand } from './device-transfer-command.js';
 import { POOL_OVER_MOVED } from './page-set.js';
 import { ReceiverProcess } from './receiver-process.js';
 import { TRANSFER_OPTIONS } from './transfer-options.js';
@@ -45,6 +46,7 @@ export async function transferCommand(args: readonly string[]): Promise<number> 
       `--page-bytes: ${odd} is not an even size from ${MIN_PAGE_BYTES} to --total-bytes (${options.totalBytes})`,
     );
   }
+  if (options.memory === 'device') return deviceTransferCommand(options);
   for (const agent of options.agents ?? []) await requireAgent('--agents', agent);
   const agents =
     options.agents ?? ((await isAgentAvailable('nixl')) ? (['host', 'nixl'] as const) : (['host'] as const));

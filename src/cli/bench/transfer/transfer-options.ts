@@ -1,5 +1,13 @@
 import * as read from '../../option-types.js';
 import { flag, value } from '../../options.js';
+import { UsageError } from '../../usage-error.js';
+
+/** Two GPU numbers with a colon between them. */
+const gpuPair: read.ValueReader<readonly [number, number]> = (option, text) => {
+  const match = /^(\d+):(\d+)$/.exec(text.trim());
+  if (match === null) throw new UsageError(`${option}: '${text}' is not two GPU numbers, as in 0:1`);
+  return [Number(match[1]), Number(match[2])];
+};
 
 export const TRANSFER_OPTIONS = {
   pageBytes: value('LIST', 'bytes of one page', read.list(read.size), '4k,32k,512k'),
@@ -9,6 +17,14 @@ export const TRANSFER_OPTIONS = {
     'LIST',
     'agents to measure; default: host, and nixl where it is there',
     read.list(read.choice('agent', ['host', 'nixl'])),
+  ),
+  memory: value('KIND', 'where the pages are: host or device', read.choice('memory', ['host', 'device']), 'host'),
+  gpus: value('W:R', 'device memory: the GPU of the writer and of the receiver', gpuPair, '0:0'),
+  blocks: value(
+    'LIST',
+    'device memory: blocks of a p2p copy, each takes one multiprocessor',
+    read.list(read.count(1, 1024)),
+    '16,32',
   ),
   seed: value('N', 'seed of the page order', read.count(0), '1'),
   json: value('FILE', 'write the report as JSON; - = standard output', read.text),

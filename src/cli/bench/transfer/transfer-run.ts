@@ -63,7 +63,10 @@ export class TransferRun {
       if (this.#localDestination === 0) {
         this.#localDestination = (await bench.agent.allocatePool({ sizeBytes: this.#poolBytes })).base;
       }
-      const opened = await this.#receiver.ask({ kind: 'open', agent: kind, sizeBytes: this.#poolBytes }, 'opened');
+      const opened = await this.#receiver.ask(
+        { kind: 'open', lane: kind, agent: kind, sizeBytes: this.#poolBytes },
+        'opened',
+      );
       const peer = await this.#receiver.orLost(bench.agent.addPeer(opened.metadata, 'transfer-receiver'));
       this.#lanes.push({ ...bench, kind, base, peer, peerBase: opened.base, completions });
     }
@@ -154,7 +157,7 @@ export class TransferRun {
   async #verify(lane: PageLane, pageBytes: number, slotCount: number): Promise<number> {
     const command = {
       kind: 'verify' as const,
-      agent: lane.kind,
+      lane: lane.kind,
       pageBytes,
       slotCount,
       slots: lane.destination,

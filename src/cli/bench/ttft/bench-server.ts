@@ -1,157 +1,122 @@
-import type { PageContent } from '../../../agent/page-content.js';
+import type { BounceOptions } from '../../../agent/bounce.js';
+import { createAgent } from '../../../agent/native-agent.js';
+import { createPageContent } from '../../../agent/native-page-content.js';
 import type { TransferAgent } from '../../../agent/transfer-agent.js';
 import { chainBlockHashes } from '../../../cache/block-hash.js';
-import { GrowingCacheManager } from '../../../cache/growing-cache-manager.js';
-import type { KvCacheManager, LayerGroup } from '../../../cache/kv-cache-manager.js';
 import { SystemClock } from '../../../clock.js';
-import { resolveCacheTransceiverConfig } from '../../../config/index.js';
 import { PaceCurve } from '../../../executor/engines/pace-curve.js';
-import { PacedEngine } from '../../../executor/engines/paced-engine.js';
-import { Executor } from '../../../executor/executor.js';
-import { buildPageTable } from '../../../mapping/build-page-table.js';
-import type { PageTable } from '../../../mapping/page-table.js';
-import { type OpenedTransceiver, openTransceiver } from '../../../open-transceiver.js';
-import type { Settled } from '../../../session/cache-transceiver.js';
-import type { KvCacheTransceiver, TransceiverLog } from '../../../transceiver.js';
+import type { LlmRequest } from '../../../executor/request.js';
+import { flatRank, type RankPlaceInDp } from '../../../mapping/rank-place.js';
+import { LocalRankGroup } from '../../../rank-group/local-rank-group.js';
+import type { TransceiverLog } from '../../../transceiver.js';
 import { ZeromqMessenger } from '../../../wire/zeromq-messenger.js';
-import { openAgent } from '../open-agent.js';
 import { presetNamed } from '../presets/index.js';
 import { bytesPerTokenAndLayer, layerGroupsOf, type ModelPreset } from '../presets/model-preset.js';
-import { ChunkClock } from './chunk-clock.js';
-import { MeteredTransceiver } from './metered-transceiver.js';
+import { ranksOf } from '../shape/side-shape.js';
+import { BenchRank, type RankSurroundings } from './bench-rank.js';
 import { PaddedContent } from './padded-content.js';
 import type { WorkerSettings } from './worker-messages.js';
 
-/** A bench request waits for the prefill of those before it; a minute more than a slow one takes. */
-const TIMEOUTS = { transferQueueTimeoutMs: 600_000, noProgressTimeoutMs: 30_000, kvTransferTimeoutMs: 60_000 };
-
-/** Aux slots beyond the requests in flight: a slot returns only when its request has drained. */
-const SPARE_AUX_SLOTS = 8;
-
 /**
- * Role: one server of the bench: pools, agent, cache manager, transceiver, executor and the paced engine, as an engine would wire them.
- * Ownership: owns all of them; `close` ends them in order.
+ * Role: one server of the bench: all ranks of its side, in one process.
+ * Why: what ranks share is small (a JS thread, a thread pool); what makes them ranks is their own: agent, pools, page table, cache
+ *   manager, transceiver, executor.
+ * Ownership: owns the ranks; `close` ends them.
  */
 export class BenchServer {
-  readonly clock = new SystemClock();
-  readonly cache: KvCacheManager;
-  readonly content: PageContent;
-  readonly pageTable: PageTable;
-  readonly executor: Executor;
-  readonly chunkClock: ChunkClock;
-  readonly endpoint: string;
-  readonly #transceiver: KvCacheTransceiver;
+  readonly content: PaddedContent;
+  /** By flat rank. */
+  readonly ranks: readonly BenchRank[];
   readonly #log: ServerLog;
 
-  private constructor(parts: {
-    readonly settings: WorkerSettings;
-    readonly agent: TransferAgent;
-    readonly endpoint: string;
-    readonly cache: KvCacheManager;
-    readonly content: PageContent;
-    readonly opened: OpenedTransceiver;
-    readonly log: ServerLog;
-    readonly onSettled: (settled: Settled) => void;
-  }) {
-    const { settings, agent, cache, content, opened } = parts;
-    this.cache = cache;
+  private constructor(content: PaddedContent, ranks: readonly BenchRank[], log: ServerLog) {
     this.content = content;
-    this.pageTable = opened.pageTable;
-    this.endpoint = parts.endpoint;
-    this.#transceiver = opened.transceiver;
-    this.#log = parts.log;
-    const curve = new PaceCurve(pacedModel(presetNamed(settings.model)), { effectiveFlops: settings.tflops * 1e12 });
-    const engine = new PacedEngine({ clock: this.clock, agent, content, cache, pageTable: this.pageTable, curve });
-    this.chunkClock = new ChunkClock(engine, this.clock);
-    this.executor = new Executor({
-      clock: this.clock,
-      cache,
-      transceiver: new MeteredTransceiver(this.#transceiver, parts.onSettled),
-      engine: this.chunkClock,
-      limits: {
-        chunkTokens: settings.chunkTokens,
-        tokenBudget: Math.max(2, settings.chunkTokens),
-        maxTokensInBuffer: null,
-      },
-      blockHashesOf: (request) => chainBlockHashes(request.promptTokens, cache.tokensPerBlock),
-    });
+    this.ranks = ranks;
+    this.#log = log;
   }
 
   /** @throws ConfigError for a port in use, CapabilityError for an agent that is not there */
-  static async open(settings: WorkerSettings, onSettled: (settled: Settled) => void): Promise<BenchServer> {
+  static async open(settings: WorkerSettings): Promise<BenchServer> {
     const preset = presetNamed(settings.model);
-    const { tokensPerBlock, slotCount } = settings;
-    const layerGroups = layerGroupsOf(preset).map(
-      ({ windowSize, layers }): LayerGroup => ({
-        kind: preset.cache.kind,
-        windowSize,
-        tokensPerBlock,
-        layers,
-        slotCount,
-      }),
-    );
-    const cache = new GrowingCacheManager({
-      tokensPerBlock,
-      layerGroups,
-      // Two different orders, so that pages are scattered on both sides.
-      seed: settings.seed * 2 + (settings.role === 'context' ? 0 : 1),
-    });
-    const layout = buildPageTable({
-      groups: layerGroups,
-      ...(preset.cache.kind === 'attention'
-        ? { kvHeads: preset.cache.kvHeads, headDim: preset.cache.headDim }
-        : { kvHeads: 1, headDim: 1, latentDim: preset.cache.latentDim + preset.cache.ropeDim }),
-      dtype: preset.dtype,
-      poolLayout: settings.poolLayout,
-      blockLayout: 'HND',
-    });
-    // The port first: it is what most often cannot be had, and costs nothing to give back.
-    const messenger = await ZeromqMessenger.open({ port: settings.listenPort });
-    const { agent, content } = await openAgent(settings.agent, settings.linkGbps, settings.role).catch(
-      async (error) => {
-        await messenger.close(0);
-        throw error;
-      },
-    );
     const log = new ServerLog();
-    const opened = await openTransceiver({
-      instanceName: settings.role,
-      agent,
-      messenger,
-      cache,
-      layout,
-      config: resolveCacheTransceiverConfig(
-        { ...TIMEOUTS, enablePipelinedTransfer: true, backend: settings.agent === 'host' ? 'HOST' : 'NIXL' },
-        { role: settings.role, scheduleStyle: 'generation_first', chunkedPrefillEffective: true, beamWidth: 1 },
-      ),
-      auxSlotCount: settings.concurrency + SPARE_AUX_SLOTS,
-      log,
-    });
-    return new BenchServer({
+    const content = new PaddedContent(createPageContent(), settings.shape.tokensPerBlock);
+    const surroundings: RankSurroundings = {
       settings,
-      agent,
-      endpoint: messenger.endpoint,
-      cache,
-      content: new PaddedContent(content, tokensPerBlock),
-      opened,
+      clock: new SystemClock(),
+      content,
+      // Every rank's forward takes as long as the whole server's: `tflops` is the speed of all its ranks together.
+      curve: new PaceCurve(pacedModel(preset), { effectiveFlops: settings.tflops * 1e12 }),
+      blockHashesOf: sharedBlockHashes(settings.shape.tokensPerBlock),
       log,
-      onSettled,
-    });
+    };
+    const ranks: BenchRank[] = [];
+    try {
+      for (const place of ranksOf(settings.shape)) ranks.push(await openRank(surroundings, place));
+      const endpoints = ranks.map((rank) => rank.endpoint);
+      const groups = ranks.length === 1 ? [] : LocalRankGroup.of(ranks.length);
+      for (const rank of ranks) rank.start(endpoints, groups[rank.rank] ?? null);
+    } catch (error) {
+      log.silence();
+      await Promise.allSettled(ranks.map((rank) => rank.close(0)));
+      throw error;
+    }
+    return new BenchServer(content, ranks, log);
   }
 
-  /** Requests whose pages a transfer may still touch. */
+  /** Where any rank answers; the first one's. */
+  get endpoint(): string {
+    return this.ranks[0]?.endpoint ?? '';
+  }
+
+  /** Requests whose pages a transfer may still touch, on the rank that has most. */
   get heldRequests(): number {
-    return this.#transceiver.stats().held;
+    return Math.max(...this.ranks.map((rank) => rank.heldRequests));
   }
 
   /** @returns whether nothing can touch the pools any more */
   async close(deadlineMs: number): Promise<boolean> {
     this.#log.silence();
-    const closing = this.executor.close({ deadlineMs: Math.floor(deadlineMs / 2) });
-    const report = await this.#transceiver.close(deadlineMs);
-    await closing;
-    return report.drained;
+    const drained = await Promise.all(this.ranks.map((rank) => rank.close(deadlineMs)));
+    return drained.every(Boolean);
   }
+}
+
+async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): Promise<BenchRank> {
+  const { agent: kind, listenPort, linkGbps, bounceMb, role, device } = surroundings.settings;
+  const rank = flatRank(place);
+  // The port first: it is what most often cannot be had, and costs nothing to give back.
+  const messenger = await ZeromqMessenger.open({ port: listenPort === 0 ? 0 : listenPort + rank });
+  let agent: TransferAgent;
+  try {
+    const name = rank === 0 ? role : `${role}-${rank}`;
+    agent = await createAgent({
+      kind,
+      name,
+      ...(linkGbps === null ? {} : { linkGbps }),
+      ...(device === undefined ? {} : { device }),
+      ...(bounceMb === null ? {} : { path: 'bounce', bounce: arenaOf(bounceMb) }),
+    });
+  } catch (error) {
+    await messenger.close(0);
+    throw error;
+  }
+  return BenchRank.open(surroundings, place, agent, messenger);
+}
+
+/** The largest chunks of which it holds two, up to the default. */
+function arenaOf(sizeMb: number): BounceOptions {
+  const MIB = 1024 * 1024;
+  return { sizeBytes: sizeMb * MIB, maxChunkSize: Math.min(32 * MIB, (2 ** Math.floor(Math.log2(sizeMb)) * MIB) / 2) };
+}
+
+/** The ranks of a side name the blocks of a prompt alike; it is hashed once. */
+function sharedBlockHashes(tokensPerBlock: number): (request: LlmRequest) => readonly string[] {
+  const known = new WeakMap<Uint32Array, readonly string[]>();
+  return ({ promptTokens }) => {
+    const hashes = known.get(promptTokens) ?? chainBlockHashes(promptTokens, tokensPerBlock);
+    known.set(promptTokens, hashes);
+    return hashes;
+  };
 }
 
 function pacedModel(preset: ModelPreset): ConstructorParameters<typeof PaceCurve>[0] {
@@ -159,7 +124,10 @@ function pacedModel(preset: ModelPreset): ConstructorParameters<typeof PaceCurve
     activeParameters: preset.activeParameterCount,
     attentionHeads: preset.attentionHeads,
     headDim: preset.attentionHeadDim,
-    layers: layerGroupsOf(preset).map(({ windowSize, layers }) => ({ windowSize, count: layers.length })),
+    // Recurrent layers cost what their parameters cost.
+    layers: layerGroupsOf(preset)
+      .filter(({ kind }) => kind !== 'state')
+      .map(({ windowSize, layers }) => ({ windowSize, count: layers.length })),
     kvBytesPerTokenAndLayer: bytesPerTokenAndLayer(preset),
   };
 }

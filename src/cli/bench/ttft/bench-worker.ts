@@ -1,84 +1,84 @@
-import { KvTransceiverError } from '../../../errors.js';
+import type { ContentJob } from '../../../agent/page-content.js';
+import { InternalError, KvTransceiverError } from '../../../errors.js';
 import { createRequest } from '../../../executor/create-request.js';
 import type { DisaggregatedParams, LlmRequest } from '../../../executor/request.js';
-import type { Settled } from '../../../session/cache-transceiver.js';
 import { promptTokens } from '../prompt-source.js';
+import type { BenchRank } from './bench-rank.js';
 import { BenchServer } from './bench-server.js';
-import { verifyReceivedPages } from './page-verification.js';
+import { contextReport, type RankContext } from './context-on-ranks.js';
+import { type PageVerification, receivedPages, verifyPages } from './page-verification.js';
+import { RankTally } from './rank-tally.js';
 import { warmPrefix } from './warm-prefix.js';
-import type { ContextReport, ReportedError, WorkerCommand, WorkerEvent, WorkerSettings } from './worker-messages.js';
+import type { ReportedError, WorkerCommand, WorkerEvent, WorkerSettings } from './worker-messages.js';
 
 /** Ids of cached prefixes in the cache manager; those of requests are small. */
 const WARM_ID_BASE = 2 ** 39;
 
-interface Prompt {
-  readonly tokens: Uint32Array;
-  readonly seeds: BigUint64Array;
+type Submit = Extract<WorkerCommand, { kind: 'submit' }>;
+
+/** A rank that delivered the first token: its pages are pinned from then on, until those of all ranks are verified or given up. */
+interface Arrived {
+  readonly rank: BenchRank;
+  readonly request: LlmRequest;
+  readonly atMs: number;
+  readonly pages: readonly ContentJob[];
 }
 
 /**
- * Role: serves the driver's commands with one `BenchServer`.
+ * Role: serves the driver's commands with one `BenchServer`: each request goes to all its ranks, and has one outcome.
  * Ordering: pages of a received request are pinned from its first token until they are verified, so that no later request gets them.
  */
 export class BenchWorker {
   readonly #server: BenchServer;
   readonly #settings: WorkerSettings;
   readonly #say: (event: WorkerEvent) => void;
-  readonly #prompts = new Map<number, Prompt>();
-  readonly #settled: Map<LlmRequest, Settled>;
+  readonly #prompts = new Map<number, Uint32Array>();
 
-  private constructor(
-    server: BenchServer,
-    settings: WorkerSettings,
-    settled: Map<LlmRequest, Settled>,
-    say: (event: WorkerEvent) => void,
-  ) {
+  private constructor(server: BenchServer, settings: WorkerSettings, say: (event: WorkerEvent) => void) {
     this.#server = server;
     this.#settings = settings;
-    this.#settled = settled;
     this.#say = say;
   }
 
   static async open(settings: WorkerSettings, say: (event: WorkerEvent) => void): Promise<BenchWorker> {
-    const settled = new Map<LlmRequest, Settled>();
-    const server = await BenchServer.open(settings, (one) => settled.set(one.request, one));
-    say({ kind: 'ready', endpoint: server.endpoint, path: settings.agent === 'host' ? 'host' : 'rdma' });
-    return new BenchWorker(server, settings, settled, say);
+    const server = await BenchServer.open(settings);
+    say({ kind: 'ready', endpoint: server.endpoint, path: pathOf(settings) });
+    return new BenchWorker(server, settings, say);
   }
 
   async prepare({ key, prompt, warmTokens }: Extract<WorkerCommand, { kind: 'prepare' }>): Promise<void> {
     const tokens = promptTokens(prompt);
-    const { content } = this.#server;
-    this.#prompts.set(key, { tokens, seeds: content.chainTokenSeeds(tokens) });
-    await warmPrefix(this.#server, WARM_ID_BASE + key, tokens, warmTokens);
+    this.#prompts.set(key, tokens);
+    // Before the clock runs.
+    this.#server.content.chainTokenSeeds(tokens);
+    await Promise.all(this.#server.ranks.map((rank) => warmPrefix(rank, WARM_ID_BASE + key, tokens, warmTokens)));
     this.#say({ kind: 'prepared', key });
   }
 
-  submit(command: Extract<WorkerCommand, { kind: 'submit' }>): void {
-    const prompt = this.#prompts.get(command.key);
-    if (prompt === undefined) throw new RangeError(`request ${command.key} was not prepared`);
+  submit(command: Submit): void {
+    const tokens = this.#prompts.get(command.key);
+    if (tokens === undefined) throw new RangeError(`request ${command.key} was not prepared`);
     this.#prompts.delete(command.key);
-    const request = createRequest({
-      id: command.key,
-      promptTokens: prompt.tokens,
-      // The first token is what is measured; decoding further would only add the model's time.
-      maxTokens: 1,
-      disagg: this.#disaggregation(command),
-      transferPolicy: command.policy,
-    });
-    try {
-      if (this.#settings.role === 'context') this.#submitContext(request);
-      else this.#submitGeneration(request, prompt.seeds);
-    } catch (error) {
-      this.#say({ kind: 'requestFailed', key: command.key, error: describeError(error) });
-    }
+    if (this.#settings.role === 'context') this.#submitContext(command, tokens);
+    else this.#submitGeneration(command, tokens);
   }
 
   close(deadlineMs: number): Promise<boolean> {
     return this.#server.close(deadlineMs);
   }
 
-  #disaggregation(command: Extract<WorkerCommand, { kind: 'submit' }>): DisaggregatedParams {
+  #requestOf(command: Submit, tokens: Uint32Array): LlmRequest {
+    return createRequest({
+      id: command.key,
+      promptTokens: tokens,
+      // The first token is what is measured; decoding further would only add the model's time.
+      maxTokens: 1,
+      disagg: this.#disaggregation(command),
+      transferPolicy: command.policy,
+    });
+  }
+
+  #disaggregation(command: Submit): DisaggregatedParams {
     const isContext = this.#settings.role === 'context';
     return {
       requestType: isContext ? 'context_only' : 'generation_only',
@@ -93,70 +93,107 @@ export class BenchWorker {
     };
   }
 
-  #submitContext(request: LlmRequest): void {
-    this.#server.executor.submit(request, {
-      onFinished: (_, outcome) => {
-        const report = this.#contextReport(request);
-        if (outcome === 'completed' && report !== null) {
-          this.#say({ kind: 'contextDone', key: request.id, report });
-        } else {
-          this.#say({ kind: 'requestFailed', key: request.id, error: describeError(request.error) });
-        }
-      },
+  #submitContext(command: Submit, tokens: Uint32Array): void {
+    const { key } = command;
+    const tally = this.#tally<RankContext>(key, (ranks) =>
+      this.#say({ kind: 'contextDone', key, report: contextReport(ranks) }),
+    );
+    this.#onEachRank(tally, (rank) => {
+      rank.executor.submit(this.#requestOf(command, tokens), {
+        onFinished: (request, outcome) => {
+          const timings = rank.takeSettled(request)?.timings;
+          const prefill = rank.chunkClock.prefillOf(request);
+          if (outcome !== 'completed' || timings === undefined || prefill === null) tally.fail(request.error);
+          else tally.complete(rank.rank, { rank: rank.rank, request, prefill, timings });
+        },
+      });
     });
   }
 
-  #contextReport(request: LlmRequest): ContextReport | null {
-    const timings = this.#settled.get(request)?.timings;
-    this.#settled.delete(request);
-    const prefill = this.#server.chunkClock.prefillOf(request);
-    if (timings === undefined || prefill === null) return null;
-    const last = timings.perSlice.at(-1);
-    const finished = timings.perSlice.flatMap((slice) => (slice.finishedAtMs === null ? [] : [slice.finishedAtMs]));
-    return {
-      cachedTokens: request.prepopulatedLen,
-      prefillStartMs: prefill.startMs,
-      chunkEndsMs: prefill.chunkEndsMs,
-      firstPostMs: timings.firstPostAtMs,
-      lastSlicePostMs: last?.postedAtMs ?? null,
-      lastByteMs: finished.length === 0 ? null : Math.max(...finished),
-      slices: timings.slices,
-      bytesPlanned: timings.bytesPlanned,
-      bytesSent: timings.bytesDone,
+  #submitGeneration(command: Submit, tokens: Uint32Array): void {
+    const { key } = command;
+    const seeds = this.#server.content.chainTokenSeeds(tokens);
+    const pinned: Arrived[] = [];
+    const giveUp = (): void => {
+      for (const { rank, request } of pinned.splice(0)) rank.cache.unpin(request.id);
     };
-  }
-
-  #submitGeneration(request: LlmRequest, seeds: BigUint64Array): void {
-    let verification: Promise<void> | null = null;
-    this.#server.executor.submit(request, {
-      onFirstToken: (_, __, atMs) => {
-        this.#say({ kind: 'firstToken', key: request.id, atMs });
-        verification = this.#verify(request, seeds);
+    const tally = this.#tally<Arrived>(
+      key,
+      (arrived) => {
+        this.#say({ kind: 'firstToken', key, atMs: Math.max(...arrived.map(({ atMs }) => atMs)) });
+        void this.#verify(key, arrived).finally(giveUp);
       },
-      onFinished: (_, outcome) => {
-        this.#settled.delete(request);
-        if (outcome === 'completed' && verification !== null) return;
-        this.#say({ kind: 'requestFailed', key: request.id, error: describeError(request.error) });
-      },
+      giveUp,
+    );
+    this.#onEachRank(tally, (rank) => {
+      let hasArrived = false;
+      rank.executor.submit(this.#requestOf(command, tokens), {
+        onFirstToken: (request, _, atMs) => {
+          hasArrived = true;
+          if (tally.hasFailed) return;
+          const arrived = { rank, request, atMs, pages: receivedPages(rank, request, seeds) };
+          rank.cache.pin(request.id);
+          pinned.push(arrived);
+          tally.complete(rank.rank, arrived);
+        },
+        onFinished: (request, outcome) => {
+          rank.takeSettled(request);
+          if (!hasArrived || outcome !== 'completed') tally.fail(request.error);
+        },
+      });
     });
   }
 
-  async #verify(request: LlmRequest, seeds: BigUint64Array): Promise<void> {
-    const { cache } = this.#server;
-    cache.pin(request.id);
-    try {
-      const report = await verifyReceivedPages(this.#server, request, seeds);
-      this.#say({ kind: 'generationDone', key: request.id, report });
-    } catch (error) {
-      this.#say({ kind: 'requestFailed', key: request.id, error: describeError(error) });
-    } finally {
-      cache.unpin(request.id);
+  /** Tells the driver of a failure, once. */
+  #tally<T>(key: number, onAll: (parts: readonly T[]) => void, onFailed: () => void = () => {}): RankTally<T> {
+    return new RankTally(this.#server.ranks.length, onAll, (error) => {
+      onFailed();
+      this.#say({ kind: 'requestFailed', key, error: describeError(error) });
+    });
+  }
+
+  #onEachRank(tally: Pick<RankTally<never>, 'fail'>, submit: (rank: BenchRank) => void): void {
+    for (const rank of this.#server.ranks) {
+      try {
+        submit(rank);
+      } catch (error) {
+        tally.fail(error);
+      }
     }
   }
+
+  async #verify(key: number, arrived: readonly Arrived[]): Promise<void> {
+    try {
+      const { content } = this.#server;
+      const found = await Promise.all(arrived.map(({ pages }) => verifyPages(content, pages)));
+      const cached = new Set(arrived.map(({ request }) => request.prepopulatedLen));
+      if (cached.size > 1) throw new InternalError(`ranks found different prefixes in their caches: ${[...cached]}`);
+      const report = {
+        cachedTokens: [...cached][0] ?? 0,
+        firstWrong: firstWrongOf(found),
+        ranks: found.map(({ bytesVerified, wrongBytes }, rank) => ({ rank, bytesVerified, wrongBytes })),
+      };
+      this.#say({ kind: 'generationDone', key, report });
+    } catch (error) {
+      this.#say({ kind: 'requestFailed', key, error: describeError(error) });
+    }
+  }
+}
+
+function firstWrongOf(found: readonly PageVerification[]): string | null {
+  const rank = found.findIndex(({ firstWrong }) => firstWrong !== null);
+  if (rank === -1) return null;
+  const where = found[rank]?.firstWrong ?? '';
+  return found.length === 1 ? where : `rank ${rank}: ${where}`;
 }
 
 export function describeError(error: unknown): ReportedError {
   if (error instanceof KvTransceiverError) return { name: error.name, code: error.code, message: error.message };
   if (error instanceof Error) return { name: error.name, code: '', message: error.message };
   return { name: 'Error', code: '', message: error === null ? 'ended without a reason' : String(error) };
+}
+
+function pathOf({ agent, bounceMb }: WorkerSettings): string {
+  if (bounceMb !== null) return 'bounce';
+  return agent === 'host' ? 'host' : 'rdma';
 }

@@ -1,5 +1,6 @@
-import type { Check, TtftRow } from '../output-contract.js';
+import type { Check, TtftRow, TtftSample } from '../output-contract.js';
 import { presetNamed } from '../presets/index.js';
+import { sum } from '../statistics.js';
 import { rowOf, subjectOf } from './rows.js';
 
 /** How far the exposed tail may exceed the last slice's own time on the wire. */
@@ -33,20 +34,34 @@ export function byteChecks(rows: readonly TtftRow[]): readonly Check[] {
       equal('bytesSent', row.bytesSent, row.bytesPlanned),
       equal('bytesVerified', row.bytesVerified, row.bytesPlanned),
       equal('requestsWithByteCountMismatch', perRequest.length, 0),
+      equal('ranksWithByteCountMismatch', sum(row.samples.map(ranksWithMismatch)), 0),
     ];
   });
+}
+
+/** Ranks that wrote or got another number of bytes than the shapes of both sides say. */
+function ranksWithMismatch(sample: TtftSample): number {
+  if (sample.outcome !== 'completed') return 0;
+  const writers = sample.contextRanks.filter(
+    ({ bytesExpected, bytesPlanned, bytesSent }) => bytesPlanned !== bytesExpected || bytesSent !== bytesExpected,
+  );
+  const receivers = sample.generationRanks.filter(
+    ({ bytesExpected, bytesVerified }) => bytesVerified !== bytesExpected,
+  );
+  return writers.length + receivers.length;
 }
 
 /**
  * The figures that pipelining is built for; they decide the exit code only when `judged`.
  * They say something only about slices of equal weight: not about a first slice that carries a reused prefix, a last chunk
- * that is shorter than the others, or sliding windows, whose layers move with the last slices alone.
+ * that is shorter than the others, sliding windows, whose layers move with the last slices alone, or recurrent state, which the last slice
+ * carries whole.
  */
 export function figureChecks(rows: readonly TtftRow[], judged: boolean): readonly Check[] {
   return rows.flatMap((row) => {
     if (row.variant !== 'pipelined' || row.ttftMs === null || row.promptTokens === null) return [];
-    if (row.prefixHit > 0 || row.promptTokens % row.chunkTokens !== 0 || presetNamed(row.model).sliding !== null)
-      return [];
+    const { sliding, hybrid } = presetNamed(row.model);
+    if (row.prefixHit > 0 || row.promptTokens % row.chunkTokens !== 0 || sliding !== null || hybrid !== null) return [];
     const subject = subjectOf(row);
     const checks: Check[] = [];
     if (row.exposedTailMs !== null && row.lastSliceMs !== null && row.lastSliceMs.p50 > 0) {

@@ -1,15 +1,18 @@
 import type { ReadyEvent } from '../../../agent/transfer-agent.js';
 import type { LlmRequest } from '../../../executor/request.js';
 import type { CacheTransceiver, SendReceipt, Settled } from '../../../session/cache-transceiver.js';
+import type { TransferLedger } from '../../../session/transfer-ledger.js';
 
 /** Passes every verb through, and keeps each request's outcome for the report: the executor takes outcomes only once. */
 export class MeteredTransceiver implements CacheTransceiver {
+  readonly ledger?: TransferLedger;
   readonly #inner: CacheTransceiver;
   readonly #onSettled: (settled: Settled) => void;
 
   constructor(inner: CacheTransceiver, onSettled: (settled: Settled) => void) {
     this.#inner = inner;
     this.#onSettled = onSettled;
+    if (inner.ledger !== undefined) this.ledger = inner.ledger;
   }
 
   respondAndSendAsync(request: LlmRequest, options: { readonly after: ReadyEvent | null }): SendReceipt | null {

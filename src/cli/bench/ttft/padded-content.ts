@@ -8,6 +8,8 @@ import { paddedToBlock } from '../prompt-source.js';
 export class PaddedContent implements PageContent {
   readonly #inner: PageContent;
   readonly #tokensPerBlock: number;
+  /** All ranks of a side have the same prompt in hand. */
+  readonly #seeds = new WeakMap<Uint32Array, BigUint64Array>();
 
   constructor(inner: PageContent, tokensPerBlock: number) {
     this.#inner = inner;
@@ -16,11 +18,17 @@ export class PaddedContent implements PageContent {
 
   /** One seed per token of the prompt's pages: the prompt's, then the padding's. */
   chainTokenSeeds(tokens: Uint32Array): BigUint64Array {
-    return this.#inner.chainTokenSeeds(paddedToBlock(tokens, this.#tokensPerBlock));
+    const known = this.#seeds.get(tokens);
+    if (known !== undefined) return known;
+    const seeds = this.#inner.chainTokenSeeds(paddedToBlock(tokens, this.#tokensPerBlock));
+    this.#seeds.set(tokens, seeds);
+    return seeds;
   }
 
   /** A job that ends inside the last page is extended to its end; what a later chunk computes there overwrites the padding. */
   fill(job: ContentJob): Promise<{ readonly bytesWritten: number }> {
+    // A state has no page to fill up: it has seen what it has seen.
+    if (job.table.layerGroups[job.group]?.kind === 'state') return this.#inner.fill(job);
     const lastPageBegin = job.tokenSeeds.length - this.#tokensPerBlock;
     return this.#inner.fill(job.tokenEnd > lastPageBegin ? { ...job, tokenEnd: job.tokenSeeds.length } : job);
   }

@@ -1,4 +1,6 @@
-import type { TtftSample } from '../output-contract.js';
+import type { ReceiverRank, TtftSample, WriterRank } from '../output-contract.js';
+import type { ExpectedTransfer } from '../shape/expected-transfer.js';
+import { sum } from '../statistics.js';
 import type { ContextReport, GenerationReport, ReportedError, WorkerEvent } from './worker-messages.js';
 import type { PlannedRequest } from './workload.js';
 
@@ -10,6 +12,7 @@ export class RequestMeasurement {
   readonly planned: PlannedRequest;
   readonly submittedMs: number;
   readonly complete: Promise<void>;
+  readonly #expected: Pick<ExpectedTransfer, 'of'>;
   #resolve: () => void = () => {};
   #firstTokenMs: number | null = null;
   #context: ContextReport | null = null;
@@ -17,7 +20,8 @@ export class RequestMeasurement {
   readonly #failures = new Map<string, ReportedError>();
   #outcomeListener: () => void = () => {};
 
-  constructor(planned: PlannedRequest, submittedMs: number) {
+  constructor(planned: PlannedRequest, submittedMs: number, expected: Pick<ExpectedTransfer, 'of'>) {
+    this.#expected = expected;
     this.planned = planned;
     this.submittedMs = submittedMs;
     this.complete = new Promise((resolve) => {
@@ -77,16 +81,19 @@ export class RequestMeasurement {
     const { planned } = this;
     const context = this.#context;
     const generation = this.#generation;
+    const { contextRanks, generationRanks } = this.#ranks();
     const head = {
       request: planned.request,
       seed: planned.seed.toString(),
       promptTokens: planned.prompt.tokenCount,
       contextCachedTokens: context?.cachedTokens ?? 0,
       generationCachedTokens: generation?.cachedTokens ?? 0,
-      bytesPlanned: context?.bytesPlanned ?? 0,
-      bytesSent: context?.bytesSent ?? 0,
-      bytesVerified: generation?.bytesVerified ?? 0,
-      wrongBytes: generation?.wrongBytes ?? 0,
+      bytesPlanned: sum(contextRanks.map((rank) => rank.bytesPlanned)),
+      bytesSent: sum(contextRanks.map((rank) => rank.bytesSent)),
+      bytesVerified: sum(generationRanks.map((rank) => rank.bytesVerified)),
+      wrongBytes: sum(generationRanks.map((rank) => rank.wrongBytes)),
+      contextRanks,
+      generationRanks,
       firstWrong: generation?.firstWrong ?? null,
     };
     if (context === null || generation === null || this.#firstTokenMs === null || this.#failures.size > 0) {
@@ -126,6 +133,21 @@ export class RequestMeasurement {
       firstPostMark: firstPostMs === null ? null : mark(firstPostMs),
       lastSlicePostMark: lastSlicePostMs === null ? null : mark(lastSlicePostMs),
       lastByteMark: lastByteMs === null ? null : mark(lastByteMs),
+    };
+  }
+  #ranks(): { readonly contextRanks: readonly WriterRank[]; readonly generationRanks: readonly ReceiverRank[] } {
+    const [context, generation] = [this.#context, this.#generation];
+    // What has to move depends on what the generation server had before, which only it can say.
+    const expected = this.#expected.of(this.planned.prompt.tokenCount, generation?.cachedTokens ?? 0);
+    return {
+      contextRanks: (context?.ranks ?? []).map((bytes) => ({
+        ...bytes,
+        bytesExpected: expected.context[bytes.rank] ?? 0,
+      })),
+      generationRanks: (generation?.ranks ?? []).map((bytes) => ({
+        ...bytes,
+        bytesExpected: expected.generation[bytes.rank] ?? 0,
+      })),
     };
   }
 }

@@ -9,6 +9,10 @@ export interface RowKey {
 
 export interface RowFacts {
   readonly model: string;
+  readonly contextShape: string;
+  readonly contextRanks: number;
+  readonly generationShape: string;
+  readonly generationRanks: number;
   readonly chunkTokens: number;
   readonly concurrency: number;
   readonly agent: 'host' | 'nixl';
@@ -73,6 +77,10 @@ function toRow(
   return {
     variant: key.variant,
     model: facts.model,
+    contextShape: facts.contextShape,
+    contextRanks: facts.contextRanks,
+    generationShape: facts.generationShape,
+    generationRanks: facts.generationRanks,
     promptTokens: key.promptTokens,
     chunkTokens: facts.chunkTokens,
     prefixHit: key.prefixHit,

@@ -8,7 +8,9 @@ export function asUsageError(failure: unknown, options: TtftOptions): unknown {
   const { code, message } = failure.reported;
   if (code === 'ERR_KVT_CAPABILITY') return new UsageError(`--agent ${options.agent}: ${message}`);
   if (options.listenPort !== null && /address already in use|EADDRINUSE|in use/i.test(message)) {
-    const port = failure.role === 'context' ? options.listenPort : options.listenPort + 1;
+    // Several ranks listen on ports that follow one another; the message says which one it was.
+    const named = /:(\d+)\b/.exec(message)?.[1];
+    const port = named ?? (failure.role === 'context' ? options.listenPort : options.listenPort + 1);
     return new UsageError(`--listen-port: port ${port} is in use; choose another or leave the option out`);
   }
   return failure;

@@ -1,6 +1,7 @@
 import type { Clock } from '../../../clock.js';
 import { SystemClock } from '../../../clock.js';
 import type { TtftSample } from '../output-contract.js';
+import type { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { InterruptedError } from './interrupted-error.js';
 import { RequestMeasurement } from './request-measurement.js';
 import { policyOf } from './variants.js';
@@ -37,7 +38,10 @@ export class TtftCluster {
   #fail: (error: Error) => void = () => {};
   readonly #failed: Promise<never>;
 
-  constructor() {
+  readonly #expected: ExpectedTransfer;
+
+  constructor(expected: ExpectedTransfer) {
+    this.#expected = expected;
     this.#failed = new Promise((_, reject) => {
       this.#fail = (error) => {
         this.#failure ??= error;
@@ -57,16 +61,12 @@ export class TtftCluster {
   }
 
   /** @returns what moves the pages, as the context server explains it */
-  async start(settings: Omit<WorkerSettings, 'role'>): Promise<string> {
-    const generationPort = settings.listenPort === 0 ? 0 : settings.listenPort + 1;
-    const [context] = await this.#orFailure(
-      Promise.all([
-        this.#context.start({ ...settings, role: 'context' }),
-        this.#generation.start({ ...settings, role: 'generation', listenPort: generationPort }),
-      ]),
+  async start(context: WorkerSettings, generation: WorkerSettings): Promise<string> {
+    const [ready] = await this.#orFailure(
+      Promise.all([this.#context.start(context), this.#generation.start(generation)]),
     );
-    this.#contextEndpoint = context.endpoint;
-    return context.path;
+    this.#contextEndpoint = ready.endpoint;
+    return ready.path;
   }
 
   /** Lets both servers make the prompt, and cache what the plan says, before the clock runs. */
@@ -84,7 +84,7 @@ export class TtftCluster {
 
   /** Runs one request from submission to verified pages. `arrivedMs`: when it came, if that was before this call. */
   async measure({ key, planned }: PreparedRequest, arrivedMs: number | null = null): Promise<TtftSample> {
-    const measurement = new RequestMeasurement(planned, arrivedMs ?? this.#clock.now());
+    const measurement = new RequestMeasurement(planned, arrivedMs ?? this.#clock.now(), this.#expected);
     this.#inFlight.set(key, measurement);
     const submit = {
       kind: 'submit' as const,

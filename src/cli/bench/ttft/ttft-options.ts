@@ -3,6 +3,7 @@ import { flag, type OptionValues, value } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
 import type { TtftVariant } from '../output-contract.js';
 import { PRESET_NAMES, presetNamed } from '../presets/index.js';
+import { SHAPE_OPTIONS } from '../shape/shape-options.js';
 
 export const TTFT_VARIANTS: readonly TtftVariant[] = ['monolithic', 'pipelined', 'pipelined-early-prefix', 'ideal'];
 
@@ -19,13 +20,19 @@ export const TTFT_OPTIONS = {
   promptTokens: value('LIST', 'prompt lengths', read.list(read.size), '4k,8k'),
   chunk: value('SIZE', 'tokens of one prefill chunk; need not divide by the block size', read.size, '1k'),
   blockSize: value('SIZE', 'tokens per block', read.size, '32'),
+  ...SHAPE_OPTIONS,
   prefixHit: value(
     'LIST',
     'shares of the prompt that the context server finds in its cache',
     read.list(read.share),
     '0',
   ),
-  linkGbps: value('N', "pace the host agent to one network card's speed; `off` = memory speed", linkSpeed, '25'),
+  linkGbps: value(
+    'N',
+    "pace each rank's host agent to one network card's speed; `off` = memory speed",
+    linkSpeed,
+    '25',
+  ),
   requests: value(
     'N',
     'measured requests per variant and prompt length; with --trace: how many of its requests',
@@ -43,6 +50,11 @@ export const TTFT_OPTIONS = {
     read.choice('agent', ['host', 'nixl']),
     'host',
   ),
+  bounceMb: value(
+    'MIB',
+    'send every slice packed, through a bounce arena of so many MiB on each rank; default: no arena',
+    read.count(1, 1 << 20),
+  ),
   concurrency: value('N', 'requests in flight at once; default 1, with --trace 2', read.count(1, 64)),
   trace: value(
     'FILE',
@@ -50,8 +62,13 @@ export const TTFT_OPTIONS = {
     read.text,
   ),
   speed: value('X', 'replay the trace this many times as fast', read.positiveNumber, '1'),
-  tflops: value('N', 'modelled speed of the prefill, in 1e12 operations a second', read.positiveNumber, '200'),
-  poolTokens: value('SIZE', 'tokens each server has pages for; default: what the run needs', read.size),
+  tflops: value(
+    'N',
+    'modelled speed of the prefill, all ranks together, in 1e12 operations a second',
+    read.positiveNumber,
+    '200',
+  ),
+  poolTokens: value('SIZE', 'prompt tokens each server has pages for; default: what the run needs', read.size),
   poolLayout: value(
     'NAME',
     'where the layers of a page lie: one pool per layer (per-layer), or one slot for all layers (per-block)',
@@ -60,7 +77,7 @@ export const TTFT_OPTIONS = {
   ),
   listenPort: value(
     'PORT',
-    'control port of the context server, the generation server takes the next one; default: free ports',
+    'control port of the first context rank; the other ranks and then the generation ranks take those that follow; default: free ports',
     read.count(1, 65534),
   ),
   seed: value('N', 'seed of prompts and page order', read.count(0), '1'),
@@ -95,10 +112,9 @@ export function withQuickDefaults(args: readonly string[]): readonly string[] {
  */
 export function checkTtftOptions(options: TtftOptions, typed: readonly string[]): void {
   const isTyped = (name: string): boolean => typed.some((arg) => arg === name || arg.startsWith(`${name}=`));
-  const { blockSize, poolTokens, trace } = options;
-  if ((blockSize & (blockSize - 1)) !== 0 || blockSize > 1024) {
-    throw new UsageError(`--block-size: ${blockSize} is not a power of two up to 1024`);
-  }
+  const { blockSize, generationBlockSize, poolTokens, trace } = options;
+  checkBlockSize('--block-size', blockSize);
+  if (generationBlockSize !== null) checkBlockSize('--generation-block-size', generationBlockSize);
   if (trace !== null && isTyped('--prompt-tokens')) {
     throw new UsageError(
       '--prompt-tokens: the trace says how long prompts are; leave out one of --trace, --prompt-tokens',
@@ -124,5 +140,18 @@ export function checkTtftOptions(options: TtftOptions, typed: readonly string[])
       `--prompt-tokens: ${longest} tokens do not fit the pool of ${poolTokens} (--pool-tokens); shorten the prompt or raise --pool-tokens`,
     );
   }
-  presetNamed(options.model);
+  if (presetNamed(options.model).hybrid !== null) checkHybrid(options);
+}
+
+/** Powers of two: of two sizes one then always divides the other. */
+function checkBlockSize(option: string, tokens: number): void {
+  if ((tokens & (tokens - 1)) === 0 && tokens <= 1024) return;
+  throw new UsageError(`${option}: ${tokens} is not a power of two up to 1024`);
+}
+
+function checkHybrid({ model, prefixHit, variants }: TtftOptions): void {
+  const why = `${model} has recurrent state, so that no prefix is reused`;
+  if (prefixHit.some((hit) => hit > 0)) throw new UsageError(`--prefix-hit: ${why}; leave the option out`);
+  const reusing = variants?.find((variant) => variant === 'ideal' || variant === 'pipelined-early-prefix');
+  if (reusing !== undefined) throw new UsageError(`--variants: ${why}; leave ${reusing} out`);
 }

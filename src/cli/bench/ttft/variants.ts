@@ -5,7 +5,8 @@ export function policyOf(variant: TtftVariant): TransferPolicy {
   return { pipelined: variant !== 'monolithic', earlyPrefix: variant === 'pipelined-early-prefix' };
 }
 
-/** Prompt tokens that the context server is made to hold before the request: whole blocks, at least one token left to compute. */
+/** Prompt tokens that the context server is made to hold before the request: whole blocks (of all context parallel
+ * ranks), at least one token left to compute. */
 export function contextWarmTokens(promptTokens: number, prefixHit: number, tokensPerBlock: number): number {
   const wanted = Math.floor((promptTokens * prefixHit) / tokensPerBlock) * tokensPerBlock;
   return Math.min(wanted, Math.floor((promptTokens - 1) / tokensPerBlock) * tokensPerBlock);

@@ -2,20 +2,25 @@ import type { PageContent } from '../../../agent/page-content.js';
 import { chainBlockHashes } from '../../../cache/block-hash.js';
 import type { KvCacheManager, RequestId } from '../../../cache/kv-cache-manager.js';
 import { InternalError, ResourceError } from '../../../errors.js';
+import { type BlockOwner, ownedRun } from '../../../executor/engines/owned-run.js';
 import type { PageTable } from '../../../mapping/page-table.js';
+import type { ContentPlace } from '../shape/rank-layout.js';
 
+/** The rank that is to hold the prefix. */
 export interface WarmPrefixParts {
   readonly cache: KvCacheManager;
   readonly content: PageContent;
   readonly pageTable: PageTable;
+  readonly contentPlace: ContentPlace;
+  readonly owner: BlockOwner;
   /** Requests whose pages a transfer may still touch. */
   readonly heldRequests: number;
 }
 
 /**
- * Makes the server hold the first `warmTokens` tokens of a prompt, as a request before would have left them: real pages with the right
+ * Makes the rank hold the first `warmTokens` tokens of a prompt, as a request before would have left them: real pages with the right
  * content, matchable by hash, owned by nobody.
- * @param warmTokens whole blocks, less than the prompt
+ * @param warmTokens whole blocks (of all context parallel ranks), less than the prompt
  * @throws ResourceError when the pool has no room
  */
 export async function warmPrefix(
@@ -25,7 +30,7 @@ export async function warmPrefix(
   warmTokens: number,
 ): Promise<void> {
   if (warmTokens === 0) return;
-  const { cache, content, pageTable } = parts;
+  const { cache, content, pageTable, contentPlace, owner } = parts;
   const blockHashes = chainBlockHashes(tokens, cache.tokensPerBlock);
   const { prepopulatedLen } = cache.addRequest(id, { promptLen: tokens.length, blockHashes });
   try {
@@ -38,7 +43,7 @@ export async function warmPrefix(
     if (begin >= end) return;
     await Promise.all(
       cache.layerGroups.map(async (_, group) => {
-        const run = cache.getBlockIdsRange(id, group, begin, end);
+        const run = ownedRun(cache, id, group, begin, end, owner);
         const tokenBegin = run.begin * cache.tokensPerBlock;
         await content.fill({
           table: pageTable,
@@ -47,7 +52,7 @@ export async function warmPrefix(
           tokenBegin,
           tokenEnd: warmTokens,
           tokenSeeds,
-          firstHead: 0,
+          ...contentPlace,
         });
       }),
     );

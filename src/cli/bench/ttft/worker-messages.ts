@@ -1,19 +1,28 @@
 import type { TransferPolicy } from '../../../executor/request.js';
 import type { PromptSource } from '../prompt-source.js';
+import type { SlotCounts } from '../shape/rank-layout.js';
+import type { SideShape } from '../shape/side-shape.js';
 
-/** What both servers of a run are built from. */
+/** What one server of a run, with all its ranks, is built from. */
 export interface WorkerSettings {
   readonly role: 'context' | 'generation';
   readonly model: string;
   readonly agent: 'host' | 'nixl';
+  /** Of each rank. */
   readonly linkGbps: number | null;
-  readonly tokensPerBlock: number;
+  /** Arena of each rank that every slice goes through; null = none. */
+  readonly bounceMb: number | null;
+  /** The GPU of the pages; absent = host memory. */
+  readonly device?: number;
+  readonly shape: SideShape;
+  /** Of each rank. */
+  readonly slots: SlotCounts;
+  /** The other server's: what was moved of the last block depends on the smaller of the two. */
+  readonly peerTokensPerBlock: number;
   readonly chunkTokens: number;
-  readonly slotCount: number;
-  readonly poolLayout: 'per-layer' | 'per-block';
   readonly tflops: number;
   readonly concurrency: number;
-  /** 0 = a free port. */
+  /** Of the first rank, the others take the ports that follow; 0 = free ports. */
   readonly listenPort: number;
   readonly seed: number;
 }
@@ -38,30 +47,46 @@ export interface ReportedError {
   readonly message: string;
 }
 
-/** What the context server saw of one request. CLOCK_MONOTONIC ms. */
+/** What one context rank planned and sent of a request. */
+export interface WriterBytes {
+  readonly rank: number;
+  readonly bytesPlanned: number;
+  readonly bytesSent: number;
+}
+
+/** What one generation rank found in its pages of a request. */
+export interface ReceiverBytes {
+  readonly rank: number;
+  readonly bytesVerified: number;
+  readonly wrongBytes: number;
+}
+
+/** What the context server saw of one request, all its ranks together. CLOCK_MONOTONIC ms. */
 export interface ContextReport {
   readonly cachedTokens: number;
   readonly prefillStartMs: number;
+  /** A chunk ends when the last rank's forward does. */
   readonly chunkEndsMs: readonly number[];
   readonly firstPostMs: number | null;
   readonly lastSlicePostMs: number | null;
   readonly lastByteMs: number | null;
   readonly slices: number;
-  readonly bytesPlanned: number;
-  readonly bytesSent: number;
+  readonly ranks: readonly WriterBytes[];
 }
 
+/** What the generation server found, all its ranks together. */
 export interface GenerationReport {
   readonly cachedTokens: number;
-  readonly bytesVerified: number;
-  readonly wrongBytes: number;
   readonly firstWrong: string | null;
+  readonly ranks: readonly ReceiverBytes[];
 }
 
 /** Worker to driver. */
 export type WorkerEvent =
+  /** `endpoint`: of the first rank. */
   | { readonly kind: 'ready'; readonly endpoint: string; readonly path: string }
   | { readonly kind: 'prepared'; readonly key: number }
+  /** Every rank has delivered the first token; `atMs` is the last one's. */
   | { readonly kind: 'firstToken'; readonly key: number; readonly atMs: number }
   | { readonly kind: 'contextDone'; readonly key: number; readonly report: ContextReport }
   | { readonly kind: 'generationDone'; readonly key: number; readonly report: GenerationReport }

@@ -1,7 +1,10 @@
 import type { TtftVariant } from '../output-contract.js';
+import { presetNamed } from '../presets/index.js';
 import type { PromptSource } from '../prompt-source.js';
 import type { TraceRequest } from '../request-trace.js';
 import { mixSeed } from '../seeded-random.js';
+import type { Shapes } from '../shape/shapes-of.js';
+import { stripeTokens } from '../shape/side-shape.js';
 import { TTFT_VARIANTS, type TtftOptions } from './ttft-options.js';
 import { contextWarmTokens, generationWarmTokens } from './variants.js';
 
@@ -18,15 +21,22 @@ export interface PlannedRequest {
   readonly arrivalMs: number | null;
 }
 
+/** Variants that need a prefix in a cache. */
+const REUSING: ReadonlySet<TtftVariant> = new Set(['pipelined-early-prefix', 'ideal']);
+
 /** Requests that are measured together; the next group starts when the last one is over. */
 export interface RequestGroup {
   readonly label: string;
   readonly requests: readonly PlannedRequest[];
 }
 
-/** Variants of one prefix share, in the order in which they take turns. */
+/**
+ * Variants of one prefix share, in the order in which they take turns. What was computed before cannot be resumed in a hybrid model, for
+ * its state is not kept by block: there is nothing to send early, and no server that already has the rest.
+ */
 export function variantsFor(options: TtftOptions, prefixHit: number): readonly TtftVariant[] {
   const chosen = options.variants ?? TTFT_VARIANTS;
+  if (presetNamed(options.model).hybrid !== null) return chosen.filter((variant) => !REUSING.has(variant));
   return chosen.filter((variant) => variant !== 'pipelined-early-prefix' || prefixHit > 0);
 }
 
@@ -34,7 +44,7 @@ export function variantsFor(options: TtftOptions, prefixHit: number): readonly T
  * Closed loop: one group per (prompt length, prefix share, round, variant) with `concurrency` requests at a time. Rounds are the outer
  * loop, so that variants take turns and a slow moment of the machine hits all of them.
  */
-export function planClosedLoop(options: TtftOptions, concurrency: number): readonly RequestGroup[] {
+export function planClosedLoop(options: TtftOptions, shapes: Shapes, concurrency: number): readonly RequestGroup[] {
   const groups: RequestGroup[] = [];
   const rounds = Math.ceil(options.requests / concurrency);
   for (let round = 0; round < rounds; round++) {
@@ -44,7 +54,7 @@ export function planClosedLoop(options: TtftOptions, concurrency: number): reado
       for (const prefixHit of options.prefixHit) {
         for (const variant of variantsFor(options, prefixHit)) {
           const requests = Array.from({ length: size }, (_, index) =>
-            plannedRequest(options, variant, promptTokens, prefixHit, first + index),
+            plannedRequest(options, shapes, variant, promptTokens, prefixHit, first + index),
           );
           groups.push({ label: `${variant} ${promptTokens} tokens`, requests });
         }
@@ -56,6 +66,7 @@ export function planClosedLoop(options: TtftOptions, concurrency: number): reado
 
 export function plannedRequest(
   options: TtftOptions,
+  shapes: Shapes,
   variant: TtftVariant,
   promptTokens: number,
   prefixHit: number,
@@ -69,7 +80,7 @@ export function plannedRequest(
     Math.round(prefixHit * 1e6),
     TTFT_VARIANTS.indexOf(variant),
   );
-  const warm = contextWarmTokens(promptTokens, prefixHit, options.blockSize);
+  const warm = contextWarmTokens(promptTokens, prefixHit, stripeTokens(shapes.context));
   return {
     variant,
     request,
@@ -77,7 +88,13 @@ export function plannedRequest(
     prompt: { kind: 'random', seed, tokenCount: promptTokens },
     prefixHit,
     contextWarmTokens: warm,
-    generationWarmTokens: generationWarmTokens(variant, promptTokens, warm, options.chunk, options.blockSize),
+    generationWarmTokens: generationWarmTokens(
+      variant,
+      promptTokens,
+      warm,
+      options.chunk,
+      stripeTokens(shapes.generation),
+    ),
     arrivalMs: null,
   };
 }
@@ -85,7 +102,8 @@ export function plannedRequest(
 /** Open loop: each variant replays the same arrivals. The salt keeps one variant's prompts out of the next one's cache hits. */
 export function planTrace(options: TtftOptions, trace: readonly TraceRequest[]): readonly RequestGroup[] {
   const start = trace[0]?.timestampMs ?? 0;
-  const variants = options.variants ?? TTFT_VARIANTS;
+  // How much of a prompt is found is the trace's to say: early prefixes may come up in any.
+  const variants = variantsFor(options, 1);
   return variants
     .filter((variant) => variant !== 'ideal')
     .map((variant, index) => {

@@ -1,0 +1,85 @@
+// What an agent says of its paths and of the processes behind its peers.
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <utility>
+#include <vector>
+
+#include "addon/agent_reply.h"
+#include "addon/arguments.h"
+#include "addon/native_agent.h"
+#include "transport/router_transport.h"
+
+namespace kvt {
+
+// (peer, [bytes, runs, pieces], fragment table or 0) -> { path, states: [available, us] for each path, reasons }.
+Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const auto peer_id = static_cast<PeerId>(to_size(env, to_number(info, 0, "peer"), "peer"));
+  const auto peer = peers_.find(peer_id);
+  if (peer == peers_.end()) throw_argument(env, "unknown peer " + std::to_string(peer_id));
+  const auto numbers = to_array<Napi::Float64Array>(info, 1, napi_float64_array, "shape");
+  if (numbers.ElementLength() != 3) throw_argument(env, "a shape has three numbers");
+  const SliceShape shape{.bytes = to_size(env, numbers[0], "bytes"),
+                         .runs = to_size(env, numbers[1], "runs"),
+                         .pieces = to_size(env, numbers[2], "pieces")};
+  const auto table = tables_.find(static_cast<std::uint32_t>(to_size(env, to_number(info, 2, "table"), "table")));
+  const bool is_device = table != tables_.end() && table->second.kind == MemoryKind::kDevice;
+
+  const PeerPaths& paths = peer->second.paths;
+  // In the order of DataPath; host memory has one way, whichever the base transport is.
+  const PathState host{!is_device, is_device ? "the pages are device memory" : "the pages are host memory"};
+  PathState bounce = paths.bounce;
+  if (bounce.is_available && paths.bounces_device != is_device) {
+    bounce = {false, is_device ? "the bounce arena is host memory" : "the bounce arena is device memory"};
+  }
+  const PathState* states[kDataPathCount] = {&host, &paths.rdma, &paths.p2p, &bounce};
+  DataPath path = DataPath::kHost;
+  if (is_device) (void)cheapest_path(paths, shape, &path);
+  Napi::Float64Array costs = Napi::Float64Array::New(env, kDataPathCount * 2);
+  const Napi::Array reasons = Napi::Array::New(env, kDataPathCount);
+  for (std::size_t i = 0; i < kDataPathCount; ++i) {
+    costs.Data()[2 * i] = states[i]->is_available ? 1 : 0;
+    costs.Data()[2 * i + 1] = estimate_us(static_cast<DataPath>(i), shape);
+    reasons.Set(static_cast<std::uint32_t>(i), Napi::String::New(env, states[i]->reason));
+  }
+  const Napi::Object out = Napi::Object::New(env);
+  out.Set("isDevice", Napi::Boolean::New(env, is_device));
+  out.Set("path", Napi::Number::New(env, static_cast<double>(path)));
+  out.Set("costs", costs);
+  out.Set("reasons", reasons);
+  return out;
+}
+
+Napi::Value NativeAgent::watch_process(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const std::uint64_t watch = to_size(env, to_number(info, 0, "watch"), "watch");
+  const auto metadata = to_array<Napi::Uint8Array>(info, 1, napi_uint8_array, "metadata");
+  std::vector<std::byte> bytes(metadata.ByteLength());
+  if (!bytes.empty()) std::memcpy(bytes.data(), metadata.Data(), bytes.size());
+  const auto reply = expect_reply(env);
+  session_->engine->push(WatchProcess{watch, std::move(bytes), [reply](const Status& status) {
+                                        Reply::settle(reply, status, [](Napi::Env e) { return e.Undefined(); });
+                                      }});
+  return reply->promise();
+}
+
+Napi::Value NativeAgent::flush_inbound(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  require_open(env);
+  const auto reply = expect_reply(env);
+  session_->engine->push(FlushInbound{
+      [reply](const Status& status) { Reply::settle(reply, status, [](Napi::Env e) { return e.Undefined(); }); }});
+  return reply->promise();
+}
+
+void NativeAgent::unwatch_process(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (state_ != State::kOpen) return;
+  session_->engine->push(UnwatchProcess{to_size(env, to_number(info, 0, "watch"), "watch")});
+}
+
+}  // namespace kvt

@@ -1,0 +1,88 @@
+#include "core/path_cost.h"
+
+#include <algorithm>
+
+namespace kvt {
+namespace {
+
+// Measured on two H200 of one host joined by 18 NVLinks, 32 KiB and 4 KiB pages scattered on both sides, medians of 11
+// (docs/gpu.md has the figures and how they were taken). Only the order of the paths rests on them, so another GPU of
+// the same kind of host needs no others.
+constexpr double kBytesPerUsOfGigabyte = 1e3;  // 1 GB/s is 1,000 bytes a microsecond
+
+// p2p: one launch, then the kernel's rate with 16 blocks; short pieces cost address arithmetic.
+constexpr double kP2pFixedUs = 12;
+constexpr double kP2pRate = 321 * kBytesPerUsOfGigabyte;
+constexpr double kP2pPieceUs = 0.004;
+// Few long runs go by the copy engines.
+constexpr double kP2pEngineRate = 394 * kBytesPerUsOfGigabyte;
+constexpr std::uint64_t kP2pEngineRunBytes = std::uint64_t{4} << 20;
+constexpr std::uint64_t kP2pEngineRuns = 16;
+
+// rdma over cuda_ipc: the poster is held up for each descriptor, then the link's own rate.
+constexpr double kRdmaFixedUs = 20;
+constexpr double kRdmaRate = 395 * kBytesPerUsOfGigabyte;
+constexpr double kRdmaRunUs = 3.5;
+
+// bounce: hand-shake and two kernels, then two more passes over the memory of either side.
+constexpr double kBounceFixedUs = 100;
+constexpr double kBounceRate = 280 * kBytesPerUsOfGigabyte;
+constexpr double kBouncePieceUs = 0.008;
+
+// host: one core copies (two-core machine, 32 KiB pages scattered over 1 GiB).
+constexpr double kHostFixedUs = 10;
+constexpr double kHostRate = 12.7 * kBytesPerUsOfGigabyte;
+constexpr double kHostRunUs = 0.1;
+
+double of_bytes(const SliceShape& shape, double rate) { return static_cast<double>(shape.bytes) / rate; }
+
+std::uint64_t runs_of(const PlanGroup& group) {
+  const std::uint64_t pairs = group.slot_pairs.size() / 2;
+  std::uint64_t pieces = 0;
+  for (const Fragment& fragment : group.table->fragments()) pieces += fragment.count;
+  if (pieces != 1 || pairs == 0) return pieces * pairs;
+  // Only whole slots can join the next pair's; a smaller piece leaves a gap.
+  const Fragment& fragment = group.table->fragments().front();
+  if (fragment.bytes != fragment.source.slot_stride || fragment.bytes != fragment.destination.slot_stride) return pairs;
+  std::uint64_t runs = 1;
+  for (std::size_t i = 2; i + 1 < group.slot_pairs.size(); i += 2) {
+    const bool joins =
+        group.slot_pairs[i] == group.slot_pairs[i - 2] + 1 && group.slot_pairs[i + 1] == group.slot_pairs[i - 1] + 1;
+    if (!joins) ++runs;
+  }
+  return runs;
+}
+
+}  // namespace
+
+SliceShape shape_of(std::span<const PlanGroup> groups) {
+  SliceShape shape;
+  for (const PlanGroup& group : groups) {
+    const std::uint64_t pairs = group.slot_pairs.size() / 2;
+    shape.bytes += group.table->bytes_per_pair() * pairs;
+    shape.runs += runs_of(group);
+    for (const Fragment& fragment : group.table->fragments()) shape.pieces += fragment.count * pairs;
+  }
+  return shape;
+}
+
+double estimate_us(DataPath path, const SliceShape& shape) {
+  const auto runs = static_cast<double>(shape.runs);
+  const auto pieces = static_cast<double>(shape.pieces);
+  switch (path) {
+    case DataPath::kP2p:
+      if (shape.runs > 0 && shape.runs <= kP2pEngineRuns && shape.bytes / shape.runs >= kP2pEngineRunBytes) {
+        return kP2pFixedUs + of_bytes(shape, kP2pEngineRate);
+      }
+      return kP2pFixedUs + of_bytes(shape, kP2pRate) + kP2pPieceUs * pieces;
+    case DataPath::kRdma:
+      return kRdmaFixedUs + std::max(of_bytes(shape, kRdmaRate), kRdmaRunUs * runs);
+    case DataPath::kBounce:
+      return kBounceFixedUs + of_bytes(shape, kBounceRate) + kBouncePieceUs * pieces;
+    case DataPath::kHost:
+      return kHostFixedUs + of_bytes(shape, kHostRate) + kHostRunUs * runs;
+  }
+  return 0;
+}
+
+}  // namespace kvt

@@ -1,0 +1,29 @@
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+#include "core/plan_cursor.h"
+
+namespace kvt {
+
+// Ways a slice can take. Mirrored by src/agent/native.ts.
+enum class DataPath : std::uint8_t { kHost = 0, kRdma = 1, kP2p = 2, kBounce = 3 };
+inline constexpr std::size_t kDataPathCount = 4;
+
+// What the cost of a slice depends on.
+struct SliceShape {
+  std::uint64_t bytes = 0;
+  // Contiguous on both sides; counted without looking at every piece, so an upper bound.
+  std::uint64_t runs = 0;
+  // Pieces of one size as the kernels copy them.
+  std::uint64_t pieces = 0;
+};
+
+SliceShape shape_of(std::span<const PlanGroup> groups);
+
+// Microseconds from post to the last byte on an idle machine, by the constants in path_cost.cc.
+double estimate_us(DataPath path, const SliceShape& shape);
+
+}  // namespace kvt

@@ -1,0 +1,210 @@
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/epoll.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "engine/submission.h"
+#include "fake_transport.h"
+#include "transport/process_watch.h"
+#include "transport/router_metadata.h"
+#include "transport/router_transport.h"
+
+namespace kvt {
+namespace {
+
+using test::FakeTransport;
+using test::submission_of;
+
+std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
+  std::vector<std::byte> out;
+  for (const int value : values) out.push_back(static_cast<std::byte>(value));
+  return out;
+}
+
+RouterMetadata sample() {
+  RouterMetadata made{.base = bytes_of({1, 2, 3}), .p2p = bytes_of({4, 5}), .more = bytes_of({6}), .process = {}};
+  EXPECT_TRUE(own_identity(&made.process).is_ok());
+  return made;
+}
+
+TEST(RouterMetadataTest, ComesBackAsItWas) {
+  const RouterMetadata made = sample();
+  RouterMetadata read;
+  ASSERT_TRUE(decode_router_metadata(encode_router_metadata(made), &read).is_ok());
+  EXPECT_EQ(read.base, made.base);
+  EXPECT_EQ(read.p2p, made.p2p);
+  EXPECT_EQ(read.more, made.more);
+  EXPECT_EQ(read.process, made.process);
+}
+
+TEST(RouterMetadataTest, AnyDamageIsRefused) {
+  const std::vector<std::byte> good = encode_router_metadata(sample());
+  RouterMetadata read;
+  for (std::size_t length = 0; length < good.size(); ++length) {
+    EXPECT_EQ(decode_router_metadata(std::span(good).first(length), &read).code(), StatusCode::kTransport) << length;
+  }
+  for (std::size_t at = 0; at < good.size(); ++at) {
+    std::vector<std::byte> bad = good;
+    bad[at] ^= std::byte{0x10};
+    EXPECT_EQ(decode_router_metadata(bad, &read).code(), StatusCode::kTransport) << at;
+  }
+}
+
+class ProcessWatchTest : public ::testing::Test {
+ protected:
+  ProcessWatchTest() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), watcher_(epoll_.get()) {}
+
+  // A process that does nothing until it is killed, and who it is.
+  pid_t start(ProcessIdentity* identity) {
+    int pipe[2];
+    EXPECT_EQ(::pipe(pipe), 0);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      ProcessIdentity self;
+      (void)!own_identity(&self).is_ok();
+      (void)!::write(pipe[1], &self, sizeof self);
+      while (true) ::pause();
+    }
+    EXPECT_EQ(::read(pipe[0], identity, sizeof *identity), static_cast<ssize_t>(sizeof *identity));
+    ::close(pipe[0]);
+    ::close(pipe[1]);
+    return child;
+  }
+  static void end(pid_t child) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+
+  std::vector<WatchId> ended_within(std::chrono::milliseconds limit) {
+    std::vector<WatchId> ended;
+    const TimePoint until = std::chrono::steady_clock::now() + limit;
+    while (ended.empty() && std::chrono::steady_clock::now() < until) {
+      epoll_event event{};
+      if (::epoll_wait(epoll_.get(), &event, 1, 5) == 1) {
+        watcher_.on_event(event.data.u64 & ~ProcessWatcher::kEventBit, std::chrono::steady_clock::now());
+      }
+      watcher_.take_ended(std::chrono::steady_clock::now(), &ended);
+    }
+    return ended;
+  }
+
+  UniqueFd epoll_;
+  ProcessWatcher watcher_;
+};
+
+TEST_F(ProcessWatchTest, TellsTheEndOfAProcessOnce) {
+  ProcessIdentity identity;
+  const pid_t child = start(&identity);
+  ASSERT_TRUE(watcher_.add(7, identity).is_ok());
+  EXPECT_EQ(watcher_.add(7, identity).code(), StatusCode::kState);
+  EXPECT_TRUE(ended_within(std::chrono::milliseconds(50)).empty());
+  EXPECT_FALSE(watcher_.next_deadline().has_value());
+  end(child);
+  EXPECT_EQ(ended_within(std::chrono::seconds(5)), std::vector<WatchId>{7});
+  EXPECT_TRUE(ended_within(std::chrono::milliseconds(50)).empty());
+}
+
+TEST_F(ProcessWatchTest, AProcessThatHasEndedAlreadyIsToldToo) {
+  ProcessIdentity identity;
+  end(start(&identity));
+  ASSERT_TRUE(watcher_.add(1, identity).is_ok());
+  EXPECT_EQ(ended_within(std::chrono::seconds(5)), std::vector<WatchId>{1});
+}
+
+TEST_F(ProcessWatchTest, ANumberThatIsAnothersByNowCountsAsEnded) {
+  ProcessIdentity identity;
+  ASSERT_TRUE(own_identity(&identity).is_ok());
+  identity.start_time += 1;
+  ASSERT_TRUE(watcher_.add(1, identity).is_ok());
+  EXPECT_EQ(ended_within(std::chrono::seconds(5)), std::vector<WatchId>{1});
+}
+
+TEST_F(ProcessWatchTest, OtherMachinesAndNamespacesCannotBeWatched) {
+  ProcessIdentity identity;
+  ASSERT_TRUE(own_identity(&identity).is_ok());
+  ProcessIdentity other = identity;
+  other.boot_id[3] ^= std::byte{1};
+  EXPECT_EQ(watcher_.add(1, other).code(), StatusCode::kCapability);
+  other = identity;
+  other.pid_namespace += 1;
+  EXPECT_EQ(watcher_.add(1, other).code(), StatusCode::kCapability);
+  EXPECT_EQ(watcher_.add(1, ProcessIdentity{}).code(), StatusCode::kCapability);
+}
+
+TEST(RouterTest, HostMemoryGoesByTheBaseTransport) {
+  auto owned = std::make_unique<FakeTransport>();
+  FakeTransport* const base = owned.get();
+  const auto router = make_router_transport(std::move(owned), RouterOptions());
+  ASSERT_TRUE(router->open().is_ok());
+  std::vector<std::byte> metadata;
+  ASSERT_TRUE(router->metadata(&metadata).is_ok());
+  ASSERT_TRUE(router->begin_add_peer(1, metadata).is_ok());
+  Status error;
+  ASSERT_EQ(router->poll_peer(1, &error), PeerState::kReady);
+  EXPECT_FALSE(router->peer_paths(1).p2p.is_available);
+  EXPECT_FALSE(router->peer_paths(1).p2p.reason.empty());
+  EXPECT_FALSE(router->peer_paths(1).rdma.reason.empty());
+
+  const Submission slice = submission_of(1, 1, 0, 2);
+  const SliceRoute route = router->route(1, 0, slice.groups);
+  EXPECT_FALSE(route.is_whole);
+  EXPECT_EQ(route.limits.max_runs, base->batch_limits.max_runs);
+  const kvt::Run run{0x100000, 0x900000, 64};
+  EXPECT_EQ(router->post(5, 1, std::span(&run, 1)).state, BatchState::kInFlight);
+  EXPECT_EQ(router->poll(5).state, BatchState::kInFlight);
+  base->finish(5);
+  EXPECT_EQ(router->poll(5).state, BatchState::kDone);
+  router->remove_peer(1);
+  EXPECT_EQ(base->removed, std::vector<PeerId>{1});
+  EXPECT_TRUE(router->close());
+  EXPECT_TRUE(base->is_closed);
+}
+
+TEST(RouterTest, MetadataOfTheBaseTransportAloneIsRefused) {
+  const auto router = make_router_transport(std::make_unique<FakeTransport>(), RouterOptions());
+  ASSERT_TRUE(router->open().is_ok());
+  EXPECT_EQ(router->begin_add_peer(1, bytes_of({7, 7, 7})).code(), StatusCode::kTransport);
+  EXPECT_TRUE(router->close());
+}
+
+TEST(PathCostTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
+  const Submission scattered = submission_of(1, 1, 0, 2048, 32768);
+  const SliceShape shape = shape_of(scattered.groups);
+  EXPECT_EQ(shape.bytes, std::uint64_t{2048} * 32768);
+  EXPECT_EQ(shape.runs, 2048U);
+  EXPECT_EQ(shape.pieces, 2048U);
+  PeerPaths paths;
+  DataPath path = DataPath::kHost;
+  EXPECT_FALSE(cheapest_path(paths, shape, &path));
+  paths.rdma.is_available = true;
+  ASSERT_TRUE(cheapest_path(paths, shape, &path));
+  EXPECT_EQ(path, DataPath::kRdma);
+  paths.bounce.is_available = true;
+  ASSERT_TRUE(cheapest_path(paths, shape, &path));
+  EXPECT_EQ(path, DataPath::kBounce);
+  paths.p2p.is_available = true;
+  ASSERT_TRUE(cheapest_path(paths, shape, &path));
+  EXPECT_EQ(path, DataPath::kP2p);
+  // One long run is as fast by NIXL, and never slower than 2 % by the copy engine of p2p.
+  const SliceShape whole{.bytes = std::uint64_t{256} << 20, .runs = 1, .pieces = 1};
+  EXPECT_LE(estimate_us(DataPath::kP2p, whole), 1.02 * estimate_us(DataPath::kRdma, whole));
+}
+
+TEST(PathCostTest, WholeSlotsThatFollowEachOtherAreOneRun) {
+  Fragment fragment;
+  fragment.source = {.base = 0x100000, .slot_bytes = 64, .slot_stride = 64, .slot_count = 64};
+  fragment.destination = {.base = 0x900000, .slot_bytes = 64, .slot_stride = 64, .slot_count = 64};
+  fragment.bytes = 64;
+  fragment.count = 1;
+  auto table = std::make_shared<FragmentTable>();
+  ASSERT_TRUE(FragmentTable::create({fragment}, table.get()).is_ok());
+  const PlanGroup group{table, {0, 4, 1, 5, 2, 6, 4, 7, 5, 9}};
+  EXPECT_EQ(shape_of(std::span(&group, 1)).runs, 3U);
+}
+
+}  // namespace
+}  // namespace kvt

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "core/path_cost.h"
+#include "device/page_kernels.h"
+
+namespace kvt {
+
+// kAuto lets each slice take the cheapest path that its peer can be reached by; the others take one or none.
+enum class PathChoice : std::uint8_t { kAuto = 0, kP2p = 1, kRdma = 2, kBounce = 3 };
+
+struct RouterOptions {
+  PathChoice choice = PathChoice::kAuto;
+  // The GPU, opened with the agent; otherwise the first device pool opens it.
+  std::optional<int> device;
+  // Blocks of one p2p copy.
+  unsigned copy_blocks = kDefaultCopyBlocks;
+  // Whether the base transport is one that can reach device memory itself (NIXL).
+  bool base_reaches_devices = false;
+};
+
+// Whether memory of one peer can be reached by a path, and why not. `reason` is never empty.
+struct PathState {
+  bool is_available = false;
+  std::string reason;
+};
+
+struct PeerPaths {
+  PathState p2p;
+  PathState rdma;
+  PathState bounce;
+  // Of which memory the arena is: slices of that kind can be bounced.
+  bool bounces_device = false;
+};
+
+}  // namespace kvt

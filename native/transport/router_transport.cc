@@ -1,0 +1,436 @@
+#include "transport/router_transport.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "core/unique_fd.h"
+#include "transport/bounce_metadata.h"
+#include "transport/device_paths.h"
+#include "transport/process_watch.h"
+#include "transport/router_metadata.h"
+
+namespace kvt {
+namespace {
+
+constexpr std::uint64_t kChildEvent = 0;
+
+// What UCX really chose shows in how fast it moves long runs: over NVLink some hundred GB/s, over a network card some
+// ten; a copy through host memory or TCP, which it falls back to without a word, 0.5 to 3.
+constexpr double kSlowBytesPerUs = 4e3;
+constexpr std::size_t kTellingRunBytes = std::size_t{512} << 10;
+constexpr std::size_t kTellingBatchBytes = std::size_t{4} << 20;
+constexpr int kTellingBatches = 8;
+
+struct Peer {
+  // Of device memory over the base transport: batches large enough to tell, and the fastest of them.
+  int told_batches = 0;
+  double best_bytes_per_us = 0;
+  bool has_device_memory = false;
+  // Whether the p2p transport was given it and has not been told to forget it.
+  bool is_at_p2p = false;
+  PeerPaths paths;
+};
+
+// Role: Transport over others; see router_transport.h.
+// Ordering: close() ends the base transport first, whose registrations cover the pools of the others.
+class RouterTransport final : public Transport {
+ public:
+  RouterTransport(std::unique_ptr<Transport> base, const RouterOptions& options)
+      : options_(options), base_(std::move(base)), devices_(base_.get(), options) {}
+
+  Status open() override;
+  Status allocate_region(std::size_t size, Region* out) override { return base_->allocate_region(size, out); }
+  Status allocate_device_region(int device, std::size_t size, Region* out) override;
+  Status register_region(const Region& region) override;
+  Status metadata(std::vector<std::byte>* out) override;
+  Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) override;
+  PeerState poll_peer(PeerId peer, Status* error) override;
+  void remove_peer(PeerId peer) override;
+  bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
+  std::vector<Region> peer_regions(PeerId peer) const override;
+  PeerPaths peer_paths(PeerId peer) const override;
+  BatchLimits limits() const override { return base_->limits(); }
+  SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
+  BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
+  BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
+                         const CudaEvent* after) override;
+  void cancel(BatchId batch) override;
+  Status expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) override {
+    return base_->expect_inbound(peer, ticket, std::move(groups));
+  }
+  bool end_inbound(PeerId peer, Ticket ticket) override { return base_->end_inbound(peer, ticket); }
+  BatchResult poll(BatchId batch) override;
+  void take_drained(std::vector<BatchId>* out) override;
+  Status watch_process(WatchId watch, std::span<const std::byte> metadata) override;
+  void unwatch_process(WatchId watch) override { watcher_->remove(watch); }
+  void take_ended(std::vector<WatchId>* out) override;
+  Status flush_inbound() override { return devices_.flush_inbound(); }
+  void take_advice(std::vector<std::string>* out) override;
+  void progress() override;
+  std::optional<TimePoint> next_wakeup(TimePoint now) const override;
+  int wait_fd() const override { return epoll_.get(); }
+  bool close() override;
+
+ private:
+  struct Batch;
+  Transport* p2p() const { return devices_.p2p(); }
+  void judge_speed(const Batch& batch);
+  Status open_device(int device);
+  Status watch_child(int fd) const;
+  // By the first piece: what JS submits is of one kind.
+  bool is_device_slice(std::span<const PlanGroup> groups) const;
+  bool goes_by_p2p(PeerId peer, std::span<const PlanGroup> groups) const;
+  void refuse_p2p(PeerId id, Peer* peer, std::string why);
+  PeerState decide(PeerId id, Peer* peer, Status* error);
+
+  RouterOptions options_;
+  UniqueFd epoll_;
+  std::optional<ProcessWatcher> watcher_;
+  std::unique_ptr<Transport> base_;
+  DevicePaths devices_;
+  std::unordered_map<PeerId, Peer> peers_;
+  struct Batch {
+    Transport* transport = nullptr;
+    PeerId peer = 0;
+    std::size_t telling_bytes = 0;  // 0: says nothing about the speed of a path
+    TimePoint posted_at;
+  };
+  std::unordered_map<BatchId, Batch> batches_;  // in flight
+  std::vector<std::string> advice_;
+};
+
+Status RouterTransport::open() {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.is_open()) {
+    return Status(StatusCode::kResource, std::string("epoll_create1 failed: ") + std::strerror(errno));
+  }
+  watcher_.emplace(epoll_.get());
+  // Before the base transport: UCX looks for a current context when it starts.
+  if (options_.device) {
+    Status status = open_device(*options_.device);
+    if (!status.is_ok()) return status;
+  }
+  Status status = base_->open();
+  if (!status.is_ok()) return status;
+  return watch_child(base_->wait_fd());
+}
+
+Status RouterTransport::watch_child(int fd) const {
+  if (fd < 0) return Status::ok();
+  epoll_event event{};
+  event.events = EPOLLIN;
+  event.data.u64 = kChildEvent;
+  if (::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, fd, &event) == 0) return Status::ok();
+  return Status(StatusCode::kResource, std::string("epoll_ctl failed: ") + std::strerror(errno));
+}
+
+Status RouterTransport::open_device(int device) {
+  const bool was_open = devices_.is_open();
+  Status status = devices_.open(device);
+  if (!status.is_ok() || was_open || p2p() == nullptr) return status;
+  return watch_child(p2p()->wait_fd());
+}
+
+Status RouterTransport::allocate_device_region(int device, std::size_t size, Region* out) {
+  Status status = open_device(device);
+  return status.is_ok() ? devices_.allocate(device, size, out) : status;
+}
+
+Status RouterTransport::register_region(const Region& region) {
+  if (region.kind != MemoryKind::kDevice) return base_->register_region(region);
+  Status status = open_device(region.device);
+  return status.is_ok() ? devices_.register_region(region) : status;
+}
+
+Status RouterTransport::metadata(std::vector<std::byte>* out) {
+  RouterMetadata made;
+  std::vector<std::byte> below;
+  Status status = base_->metadata(&below);
+  std::span<const std::byte> base = below;
+  if (status.is_ok() && base_->has_bounce_head()) status = unwrap_bounce_metadata(below, &base, nullptr);
+  if (status.is_ok() && p2p() != nullptr) status = p2p()->metadata(&made.p2p);
+  if (!status.is_ok()) return status;
+  made.more.assign(below.begin(), below.end() - static_cast<std::ptrdiff_t>(base.size()));
+  made.base.assign(base.begin(), base.end());
+  // Without it peers cannot tell when this process has ended; everything else works.
+  if (Status identity = own_identity(&made.process); !identity.is_ok()) advice_.push_back(identity.message());
+  *out = encode_router_metadata(made);
+  return Status::ok();
+}
+
+Status RouterTransport::begin_add_peer(PeerId id, std::span<const std::byte> metadata) {
+  RouterMetadata decoded;
+  Status status = decode_router_metadata(metadata, &decoded);
+  if (!status.is_ok()) return status;
+  // Agents without an arena have no use for the head of one that has.
+  if (base_->has_bounce_head()) decoded.base.insert(decoded.base.begin(), decoded.more.begin(), decoded.more.end());
+  status = base_->begin_add_peer(id, decoded.base);
+  if (!status.is_ok()) return status;
+  Peer& peer = peers_[id];
+  peer.has_device_memory = !decoded.p2p.empty();
+  peer.paths.bounce.reason = "this agent has no bounce arena; set kvCacheBounceSizeMb on both sides";
+  if (p2p() == nullptr) {
+    peer.paths.p2p.reason = devices_.why_no_p2p();
+  } else if (decoded.p2p.empty()) {
+    peer.paths.p2p.reason = "the peer offers no device memory to map";
+  } else {
+    status = p2p()->begin_add_peer(id, decoded.p2p);
+    peer.is_at_p2p = status.is_ok();
+    if (!status.is_ok()) peer.paths.p2p.reason = status.message();
+  }
+  return Status::ok();
+}
+
+void RouterTransport::refuse_p2p(PeerId id, Peer* peer, std::string why) {
+  peer->paths.p2p = {false, std::move(why)};
+  p2p()->remove_peer(id);
+  peer->is_at_p2p = false;
+}
+
+PeerState RouterTransport::poll_peer(PeerId id, Status* error) {
+  const PeerState state = base_->poll_peer(id, error);
+  const auto entry = peers_.find(id);
+  if (state != PeerState::kReady || entry == peers_.end()) return state;
+  Peer& peer = entry->second;
+  if (peer.is_at_p2p) {
+    Status why;
+    switch (p2p()->poll_peer(id, &why)) {
+      case PeerState::kConnecting:
+        return PeerState::kConnecting;
+      case PeerState::kReady:
+        peer.paths.p2p = {true, "kernels of this GPU write into the peer's pages, mapped here"};
+        break;
+      case PeerState::kFailed:
+        refuse_p2p(id, &peer, why.message());
+        break;
+    }
+  }
+  if (const PeerPaths below = base_->peer_paths(id); !below.bounce.reason.empty()) {
+    peer.paths.bounce = below.bounce;
+    peer.paths.bounces_device = below.bounces_device;
+  }
+  return decide(id, &peer, error);
+}
+
+PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
+  const std::vector<Region> regions = base_->peer_regions(id);
+  const bool is_published = std::any_of(regions.begin(), regions.end(),
+                                        [](const Region& region) { return region.kind == MemoryKind::kDevice; });
+  peer->has_device_memory = peer->has_device_memory || is_published;
+  PathState& rdma = peer->paths.rdma;
+  const PathState& bounce = peer->paths.bounce;
+  if (options_.choice == PathChoice::kBounce && !bounce.is_available) {
+    *error = Status(StatusCode::kCapability, "path 'bounce' was asked for: " + bounce.reason);
+    return PeerState::kFailed;
+  }
+  if (options_.choice == PathChoice::kP2p) {
+    rdma.reason = "path 'p2p' was asked for";
+  } else if (options_.choice == PathChoice::kBounce) {
+    rdma.reason = "path 'bounce' was asked for";
+  } else if (!devices_.is_open()) {
+    rdma.reason = "this agent has no device memory";
+  } else if (!devices_.base_reaches_pools()) {
+    rdma.reason = devices_.why_no_rdma();
+  } else if (!is_published) {
+    rdma.reason = "the peer registered no device memory with NIXL";
+  } else {
+    rdma = {true, "NIXL over UCX, one descriptor per contiguous run"};
+  }
+  if (!devices_.is_open() || !peer->has_device_memory || peer->paths.p2p.is_available) return PeerState::kReady;
+  if (!rdma.is_available) {
+    // Device memory is sent under a ticket, always.
+    if (bounce.is_available && peer->paths.bounces_device) return PeerState::kReady;
+    *error =
+        Status(StatusCode::kCapability,
+               "no path leads to the peer's device memory; p2p: " + peer->paths.p2p.reason + "; rdma: " + rdma.reason +
+                   "; bounce: " + (bounce.is_available ? "the arena is host memory" : bounce.reason));
+    return PeerState::kFailed;
+  }
+  if (options_.choice == PathChoice::kAuto) {
+    advice_.push_back("a peer's device memory is reached by NIXL, not by p2p: " + peer->paths.p2p.reason);
+  }
+  return PeerState::kReady;
+}
+
+void RouterTransport::remove_peer(PeerId id) {
+  base_->remove_peer(id);
+  const auto entry = peers_.find(id);
+  if (entry == peers_.end()) return;
+  if (entry->second.is_at_p2p) p2p()->remove_peer(id);
+  peers_.erase(entry);
+}
+
+bool RouterTransport::peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const {
+  return base_->peer_owns(peer, address, size) || (p2p() != nullptr && p2p()->peer_owns(peer, address, size));
+}
+
+std::vector<Region> RouterTransport::peer_regions(PeerId peer) const {
+  std::vector<Region> out = base_->peer_regions(peer);
+  if (p2p() == nullptr) return out;
+  for (const Region& region : p2p()->peer_regions(peer)) {
+    const auto is_same = [&region](const Region& known) { return known.base == region.base; };
+    if (std::none_of(out.begin(), out.end(), is_same)) out.push_back(region);
+  }
+  return out;
+}
+
+PeerPaths RouterTransport::peer_paths(PeerId peer) const {
+  const auto entry = peers_.find(peer);
+  return entry == peers_.end() ? PeerPaths{} : entry->second.paths;
+}
+
+bool RouterTransport::is_device_slice(std::span<const PlanGroup> groups) const {
+  for (const PlanGroup& group : groups) {
+    if (group.table->fragments().empty()) continue;
+    return devices_.regions().find(group.table->fragments().front().source.base, 1) != nullptr;
+  }
+  return false;
+}
+
+bool RouterTransport::goes_by_p2p(PeerId id, std::span<const PlanGroup> groups) const {
+  const auto entry = peers_.find(id);
+  DataPath path = DataPath::kRdma;
+  return entry != peers_.end() && is_device_slice(groups) &&
+         cheapest_path(entry->second.paths, shape_of(groups), &path) && path == DataPath::kP2p;
+}
+
+SliceRoute RouterTransport::route(PeerId id, Ticket ticket, std::span<const PlanGroup> groups) const {
+  // What p2p does not take is bounced, or not, by the thresholds of the arena.
+  return goes_by_p2p(id, groups) ? p2p()->route(id, ticket, groups) : base_->route(id, ticket, groups);
+}
+
+BatchResult RouterTransport::post(BatchId id, PeerId peer, std::span<const Run> runs) {
+  Batch batch{base_.get(), peer, 0, std::chrono::steady_clock::now()};
+  if (devices_.is_open() && devices_.regions().find(runs.front().source, 1) != nullptr) {
+    std::size_t bytes = 0;
+    for (const Run& run : runs) bytes += run.bytes;
+    if (bytes >= kTellingBatchBytes && bytes / runs.size() >= kTellingRunBytes) batch.telling_bytes = bytes;
+  }
+  BatchResult result = base_->post(id, peer, runs);
+  if (result.state == BatchState::kInFlight) batches_.emplace(id, batch);
+  return result;
+}
+
+BatchResult RouterTransport::post_slice(BatchId id, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
+                                        const CudaEvent* after) {
+  Transport* const transport = goes_by_p2p(peer, groups) ? p2p() : base_.get();
+  BatchResult result = transport->post_slice(id, peer, ticket, groups, after);
+  if (result.state == BatchState::kInFlight) batches_.emplace(id, Batch{transport, peer, 0, {}});
+  return result;
+}
+
+void RouterTransport::cancel(BatchId id) {
+  const auto entry = batches_.find(id);
+  if (entry != batches_.end()) entry->second.transport->cancel(id);
+}
+
+BatchResult RouterTransport::poll(BatchId id) {
+  const auto entry = batches_.find(id);
+  if (entry == batches_.end()) return base_->poll(id);
+  BatchResult result = entry->second.transport->poll(id);
+  if (result.state == BatchState::kInFlight) return result;
+  if (result.state == BatchState::kDone && entry->second.telling_bytes > 0) judge_speed(entry->second);
+  batches_.erase(entry);
+  return result;
+}
+
+void RouterTransport::judge_speed(const Batch& batch) {
+  const auto entry = peers_.find(batch.peer);
+  if (entry == peers_.end() || entry->second.told_batches > kTellingBatches) return;
+  Peer& peer = entry->second;
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - batch.posted_at;
+  peer.best_bytes_per_us = std::max(peer.best_bytes_per_us, static_cast<double>(batch.telling_bytes) / took.count());
+  if (++peer.told_batches != kTellingBatches || peer.best_bytes_per_us >= kSlowBytesPerUs) return;
+  advice_.push_back(
+      "NIXL moves device memory to a peer at " + std::to_string(peer.best_bytes_per_us / 1e3) +
+      " GB/s at best: UCX takes a detour; see UCX_TLS and UCX_NET_DEVICES, and whether the processes share "
+      "an IPC namespace");
+}
+
+void RouterTransport::take_drained(std::vector<BatchId>* out) {
+  base_->take_drained(out);
+  if (p2p() != nullptr) p2p()->take_drained(out);
+}
+
+Status RouterTransport::watch_process(WatchId watch, std::span<const std::byte> metadata) {
+  RouterMetadata decoded;
+  Status status = decode_router_metadata(metadata, &decoded);
+  return status.is_ok() ? watcher_->add(watch, decoded.process) : status;
+}
+
+void RouterTransport::take_ended(std::vector<WatchId>* out) {
+  watcher_->take_ended(std::chrono::steady_clock::now(), out);
+}
+
+void RouterTransport::take_advice(std::vector<std::string>* out) {
+  base_->take_advice(out);
+  devices_.take_advice(out);
+  for (std::string& text : advice_) {
+    out->push_back(std::move(text));
+  }
+  advice_.clear();
+}
+
+void RouterTransport::progress() {
+  std::array<epoll_event, 16> events;
+  const int count = ::epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()), 0);
+  const TimePoint now = std::chrono::steady_clock::now();
+  for (int i = 0; i < count; ++i) {
+    const std::uint64_t event = events[static_cast<std::size_t>(i)].data.u64;
+    // What its children have to say they hear below.
+    if (event != kChildEvent) watcher_->on_event(event & ~ProcessWatcher::kEventBit, now);
+  }
+  base_->progress();
+  if (p2p() != nullptr) p2p()->progress();
+}
+
+std::optional<TimePoint> RouterTransport::next_wakeup(TimePoint now) const {
+  std::optional<TimePoint> earliest = base_->next_wakeup(now);
+  const auto consider = [&earliest](std::optional<TimePoint> at) {
+    if (at && (!earliest || *at < *earliest)) earliest = at;
+  };
+  if (p2p() != nullptr) consider(p2p()->next_wakeup(now));
+  consider(watcher_->next_deadline());
+  return earliest;
+}
+
+bool RouterTransport::close() {
+  // A base that may still write through its registrations keeps the pools as they are.
+  if (!base_->close()) {
+    devices_.abandon();
+    return false;
+  }
+  return devices_.close();
+}
+
+}  // namespace
+
+bool cheapest_path(const PeerPaths& paths, const SliceShape& shape, DataPath* out) {
+  const std::pair<DataPath, const PathState*> all[] = {
+      {DataPath::kP2p, &paths.p2p}, {DataPath::kRdma, &paths.rdma}, {DataPath::kBounce, &paths.bounce}};
+  bool is_found = false;
+  double least = 0;
+  for (const auto& [path, state] : all) {
+    if (!state->is_available) continue;
+    const double cost = estimate_us(path, shape);
+    if (is_found && cost >= least) continue;
+    is_found = true;
+    least = cost;
+    *out = path;
+  }
+  return is_found;
+}
+
+std::unique_ptr<Transport> make_router_transport(std::unique_ptr<Transport> base, const RouterOptions& options) {
+  return std::make_unique<RouterTransport>(std::move(base), options);
+}
+
+}  // namespace kvt

@@ -1,0 +1,108 @@
+import { PACKAGE_VERSION } from '../../../package-version.js';
+import { type OptionValues, readOptions } from '../../options.js';
+import { requireAgent } from '../agent-availability.js';
+import { checkJsonTarget, writeJson } from '../json-file.js';
+import { commitOfCheckout, describeMachine } from '../machine-info.js';
+import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
+import { Progress } from '../progress.js';
+import { formatMs, renderTable } from '../text-table.js';
+import { measureExecutor, measureSessions, type SessionsRow } from './measure-rows.js';
+import { SESSIONS_OPTIONS } from './sessions-options.js';
+
+const BOUND_DELAY_MS = 5;
+const BOUND_HEAP_BYTES = 4096;
+const BOUND_REQUESTS_PER_SECOND = 2000;
+
+/** `kv-transceiver bench sessions`. @returns the exit code */
+export async function sessionsCommand(args: readonly string[]): Promise<number> {
+  const options = readOptions(SESSIONS_OPTIONS, args);
+  checkJsonTarget(options.json);
+  await requireAgent('--agent', 'host');
+  const startedAt = new Date().toISOString();
+  const rows = await measureRows(options);
+  const checks = rows.flatMap((row) => checksOf(row, options.judge));
+  const output: BenchOutput<SessionsRow> = {
+    schema: OUTPUT_SCHEMA,
+    bench: 'sessions',
+    version: PACKAGE_VERSION,
+    commit: commitOfCheckout(),
+    startedAt,
+    settings: options,
+    machine: describeMachine(null),
+    results: rows,
+    ratios: {},
+    checks,
+    interrupted: false,
+  };
+  const out = options.json === '-' ? process.stderr : process.stdout;
+  out.write(`${sessionsTable(rows)}\n`);
+  for (const { name, subject, met, value, relation, bound } of checks)
+    out.write(`${met ? 'met' : 'NOT MET'}  ${name}, ${subject}: ${value.toFixed(1)} ${relation} ${bound}\n`);
+  writeJson(options.json, output);
+  return checks.some((check) => check.judged && !check.met) ? 1 : 0;
+}
+
+async function measureRows(options: OptionValues<typeof SESSIONS_OPTIONS>): Promise<readonly SessionsRow[]> {
+  const { sessions, rate, concurrency, seconds } = options;
+  const progress = new Progress(sessions.length + 1);
+  const rows: SessionsRow[] = [];
+  for (const count of sessions) {
+    progress.show(`${count} live requests`);
+    rows.push(await measureSessions(count, rate, seconds * 1000));
+    progress.advance(`${count} live requests`);
+  }
+  progress.show('executors');
+  rows.push(await measureExecutor(concurrency, seconds * 1000));
+  progress.advance('executors');
+  progress.end();
+  return rows;
+}
+
+/** Lost and failed requests count always, figures of speed and size on request. */
+export function checksOf(row: SessionsRow, judge: boolean): readonly Check[] {
+  const subject = `${row.variant} ${row.sessions}`;
+  const check = (
+    name: string,
+    value: number,
+    relation: Check['relation'],
+    bound: number,
+    judged: boolean,
+  ): readonly Check[] => [
+    {
+      name,
+      subject,
+      met: relation === '<=' ? value <= bound : relation === '>=' ? value >= bound : value === bound,
+      judged,
+      value,
+      bound,
+      relation,
+    },
+  ];
+  return [
+    ...check('lostRequests', row.lost, '=', 0, true),
+    ...check('failedRequests', row.failed, '=', 0, true),
+    ...check('loopDelayP99Ms', row.loopDelayMs.p99, '<=', BOUND_DELAY_MS, judge),
+    ...(row.heapBytesPerSession === null
+      ? []
+      : check('heapBytesPerSession', row.heapBytesPerSession, '<=', BOUND_HEAP_BYTES, judge)),
+    ...(row.variant === 'executor'
+      ? check('requestsPerSecond', row.requestsPerSecond, '>=', BOUND_REQUESTS_PER_SECOND, judge)
+      : []),
+  ];
+}
+
+function sessionsTable(rows: readonly SessionsRow[]): string {
+  return renderTable(
+    ['what', 'live requests', 'requests/s', 'loop delay p50 ms', 'p99', 'max', 'heap bytes/session', 'CPU %'],
+    rows.map((row) => [
+      row.variant,
+      String(row.sessions),
+      row.requestsPerSecond.toFixed(0),
+      formatMs(row.loopDelayMs.p50),
+      formatMs(row.loopDelayMs.p99),
+      formatMs(row.loopDelayMs.max),
+      row.heapBytesPerSession === null ? '-' : row.heapBytesPerSession.toFixed(0),
+      (100 * row.cpuShare).toFixed(0),
+    ]),
+  );
+}

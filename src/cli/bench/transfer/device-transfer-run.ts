@@ -1,0 +1,224 @@
+import { CudaDevice } from '../../../agent/cuda-device.js';
+import type { Completion, FragmentTable, PeerHandle, ReadyEvent } from '../../../agent/transfer-agent.js';
+import { SystemClock } from '../../../clock.js';
+import { TransportError } from '../../../errors.js';
+import { CompletionWaiter } from '../completion-waiter.js';
+import { type BenchAgent, openAgent } from '../open-agent.js';
+import { mixSeed } from '../seeded-random.js';
+import { POOL_OVER_MOVED, pageTableOf, pageTokens, scatteredSlots, sortedPairs } from './page-set.js';
+import type { ReceiverProcess } from './receiver-process.js';
+
+/** One agent on each side, and the path it is held to. */
+export interface DeviceLaneSpec {
+  readonly name: string;
+  readonly agent: 'host' | 'nixl';
+  readonly path: 'p2p' | 'rdma';
+  readonly copyBlocks?: number;
+}
+
+/** Samples of one lane and page size. */
+export interface LaneSamples {
+  readonly elapsedMs: number[];
+  /** Of one contiguous copy of the same bytes by the same agent, taken in turns with the pages. */
+  readonly contiguousMs: number[];
+  readonly wrongBytes: number;
+}
+
+/** Slices of 2,048 pages: what one costs before its bytes move, and how long after its event they do. */
+export interface SliceCosts {
+  readonly submitUs: readonly number[];
+  readonly postingUs: readonly number[];
+  /** From the event to the end of a slice of one page of 4 KiB, queued behind it: no less than to its first byte. */
+  readonly eventToPageUs: readonly number[];
+}
+
+interface Lane extends BenchAgent {
+  readonly spec: DeviceLaneSpec;
+  readonly base: number;
+  readonly peer: PeerHandle;
+  readonly peerBase: number;
+  readonly completions: CompletionWaiter;
+}
+
+const SLICE_PAGES = 2048;
+const SLICE_PAGE_BYTES = 4096;
+const SLICE_SAMPLES = 60;
+/** Keeps the GPU busy long enough for a submission to be queued behind it. */
+const BUSY_BYTES = 256 * 2 ** 20;
+const BUSY_ROUNDS = 40;
+
+/** Role: the sending process of device rows. Each lane has a pool on the writer's GPU and one on the receiver's. */
+export class DeviceTransferRun {
+  readonly #receiver: ReceiverProcess;
+  readonly #gpus: readonly [number, number];
+  readonly #totalBytes: number;
+  readonly #lanes: Lane[] = [];
+  readonly #clock = new SystemClock();
+  #nextSubmission = 1;
+
+  constructor(receiver: ReceiverProcess, gpus: readonly [number, number], totalBytes: number) {
+    this.#receiver = receiver;
+    this.#gpus = gpus;
+    this.#totalBytes = totalBytes;
+  }
+
+  async open(specs: readonly DeviceLaneSpec[]): Promise<void> {
+    const [from, to] = this.#gpus;
+    const sizeBytes = this.#totalBytes * POOL_OVER_MOVED;
+    for (const spec of specs) {
+      const { name, agent, path, copyBlocks } = spec;
+      const blocks = copyBlocks === undefined ? {} : { copyBlocks };
+      const bench = await openAgent(agent, null, 'transfer-sender', { path, device: from, ...blocks });
+      const completions = new CompletionWaiter();
+      bench.agent.onCompletions((batch) => completions.accept(batch));
+      const { base } = await bench.agent.allocatePool({ sizeBytes, device: from });
+      const opened = await this.#receiver.ask(
+        { kind: 'open', lane: name, agent, path, device: to, sizeBytes },
+        'opened',
+      );
+      const peer = await this.#receiver.orLost(bench.agent.addPeer(opened.metadata, 'transfer-receiver'));
+      this.#lanes.push({ ...bench, spec, base, peer, peerBase: opened.base, completions });
+    }
+  }
+
+  /** Lanes take turns in each round. */
+  async measure(
+    pageBytes: number,
+    rounds: number,
+    seed: number,
+    onRound: () => void,
+  ): Promise<ReadonlyMap<string, LaneSamples>> {
+    const pageCount = Math.floor(this.#totalBytes / pageBytes);
+    const bytes = pageCount * pageBytes;
+    const slotCount = pageCount * POOL_OVER_MOVED;
+    const source = scatteredSlots(pageCount, mixSeed(seed, pageBytes, 0));
+    const destination = scatteredSlots(pageCount, mixSeed(seed, pageBytes, 1));
+    const pairs = sortedPairs(source, destination);
+    const samples = new Map<string, LaneSamples>();
+    const tables = new Map<string, { readonly pages: FragmentTable; readonly whole: FragmentTable }>();
+    for (const lane of this.#lanes) {
+      await lane.content.fill({
+        table: pageTableOf(lane.base, pageBytes, slotCount),
+        group: 0,
+        run: { begin: 0, slots: source },
+        tokenBegin: 0,
+        tokenEnd: pageCount,
+        tokenSeeds: lane.content.chainTokenSeeds(pageTokens(pageCount, pageBytes)),
+        firstHead: 0,
+      });
+      tables.set(lane.spec.name, {
+        pages: this.#prepare(lane, pageBytes, slotCount),
+        whole: this.#prepare(lane, bytes, POOL_OVER_MOVED),
+      });
+      samples.set(lane.spec.name, { elapsedMs: [], contiguousMs: [], wrongBytes: 0 });
+    }
+    const whole = Int32Array.of(0, 0);
+    for (let round = -1; round < rounds; round++) {
+      for (const lane of this.#lanes) {
+        const { pages, whole: table } = tables.get(lane.spec.name) as { pages: FragmentTable; whole: FragmentTable };
+        const contiguousMs = await this.#transfer(lane, table, whole, bytes);
+        // Last, so that the pages are what the receiver checks.
+        const elapsedMs = await this.#transfer(lane, pages, pairs, bytes);
+        if (round < 0) continue;
+        samples.get(lane.spec.name)?.contiguousMs.push(contiguousMs);
+        samples.get(lane.spec.name)?.elapsedMs.push(elapsedMs);
+      }
+      onRound();
+    }
+    for (const lane of this.#lanes) {
+      const lane0 = samples.get(lane.spec.name) as LaneSamples;
+      const wrongBytes = await this.#verify(lane, pageBytes, slotCount, destination);
+      samples.set(lane.spec.name, { ...lane0, wrongBytes });
+    }
+    return samples;
+  }
+
+  /** Destroys what the pools hold. */
+  async measureSlices(name: string): Promise<SliceCosts> {
+    const lane = this.#lanes.find(({ spec }) => spec.name === name) as Lane;
+    const slotCount = Math.floor((this.#totalBytes * POOL_OVER_MOVED) / SLICE_PAGE_BYTES);
+    const table = this.#prepare(lane, SLICE_PAGE_BYTES, slotCount);
+    const slots = scatteredSlots(SLICE_PAGES, 5n);
+    const pairs = sortedPairs(slots, scatteredSlots(SLICE_PAGES, 6n));
+    const submitUs: number[] = [];
+    const postingUs: number[] = [];
+    for (let i = -5; i < SLICE_SAMPLES; i++) {
+      const { done, submitMs } = this.#submit(lane, table, pairs, null);
+      const completion = await this.#receiver.orLost(done);
+      if (i < 0) continue;
+      submitUs.push(submitMs * 1000);
+      postingUs.push((completion.postingMs ?? Number.NaN) * 1000);
+    }
+    const gpu = await CudaDevice.open(this.#gpus[0]);
+    const stream = await gpu.createStream('high');
+    const one = Int32Array.of(0, 0);
+    const eventToPageUs: number[] = [];
+    for (let i = -5; i < SLICE_SAMPLES; i++) {
+      const event = gpu.createEvent();
+      stream.clear(lane.base, Math.min(BUSY_BYTES, this.#totalBytes), BUSY_ROUNDS);
+      event.record(stream);
+      const { done } = this.#submit(lane, table, one, event);
+      // This thread only watches: it notes when the stream got there.
+      while (event.query() === 'pending');
+      const reachedAtMs = this.#clock.now();
+      const completion = await this.#receiver.orLost(done);
+      if (i >= 0) eventToPageUs.push((completion.finishedAtMs - reachedAtMs) * 1000);
+    }
+    stream.close();
+    return { submitUs, postingUs, eventToPageUs };
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#lanes.map(({ agent }) => agent.close(2000)));
+  }
+
+  #prepare(lane: Lane, pageBytes: number, slotCount: number): FragmentTable {
+    const whole = { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, srcStride: 0, dstStride: 0 };
+    return lane.agent.prepareFragments(
+      lane.peer,
+      pageTableOf(lane.base, pageBytes, slotCount),
+      pageTableOf(lane.peerBase, pageBytes, slotCount),
+      [{ ...whole, bytes: pageBytes, count: 1 }],
+    );
+  }
+
+  #submit(
+    lane: Lane,
+    fragments: FragmentTable,
+    slotPairs: Int32Array,
+    after: ReadyEvent | null,
+  ): { readonly done: Promise<Completion>; readonly submitMs: number; readonly startMs: number } {
+    const id = this.#nextSubmission++;
+    const done = lane.completions.expect(id);
+    const startMs = this.#clock.now();
+    lane.agent.submit({ id, peer: lane.peer, flow: 1, groups: [{ fragments, slotPairs }], after });
+    return { done, submitMs: this.#clock.now() - startMs, startMs };
+  }
+
+  /** From the first submission to the last byte; pages go in slices, as chunks of prefill hand them over. */
+  async #transfer(lane: Lane, fragments: FragmentTable, slotPairs: Int32Array, bytes: number): Promise<number> {
+    const slices: Promise<Completion>[] = [];
+    let startMs = Number.NaN;
+    for (let at = 0; at < slotPairs.length; at += 2 * SLICE_PAGES) {
+      const submitted = this.#submit(lane, fragments, slotPairs.subarray(at, at + 2 * SLICE_PAGES), null);
+      if (at === 0) startMs = submitted.startMs;
+      slices.push(submitted.done);
+    }
+    const completions = await this.#receiver.orLost(Promise.all(slices));
+    const failed = completions.find(({ status }) => status !== 'transferred');
+    const moved = completions.reduce((sum, completion) => sum + completion.bytes, 0);
+    if (failed !== undefined || moved !== bytes) {
+      throw failed?.error ?? new TransportError(`${lane.spec.name}: ${moved} of ${bytes} bytes arrived`);
+    }
+    return Math.max(...completions.map(({ finishedAtMs }) => finishedAtMs)) - startMs;
+  }
+
+  async #verify(lane: Lane, pageBytes: number, slotCount: number, slots: Int32Array): Promise<number> {
+    const { bytesChecked, wrongBytes } = await this.#receiver.ask(
+      { kind: 'verify', lane: lane.spec.name, pageBytes, slotCount, slots, seed: pageBytes },
+      'verified',
+    );
+    // A page that was not looked at counts as wrong.
+    return wrongBytes + slots.length * pageBytes - bytesChecked;
+  }
+}

@@ -1,0 +1,41 @@
+import type { KvTransceiverError } from '../errors.js';
+import type { RequestOutcome } from '../executor/executor-events.js';
+import type { ScheduleStyle, TransferPolicy } from '../executor/request.js';
+
+/** What a user asks of a coordinator. */
+export interface CoordinatorRequest {
+  readonly promptTokens: Uint32Array;
+  readonly maxTokens: number;
+  /** Default: the coordinator's. */
+  readonly scheduleStyle?: ScheduleStyle;
+  /** Default: the context server's. */
+  readonly transferPolicy?: TransferPolicy;
+  /** W3C trace context, '' for none. */
+  readonly traceparent?: string;
+  readonly onToken?: (token: number, index: number) => void;
+}
+
+/** Tokens of a request over both servers. */
+export interface RequestUsage {
+  readonly promptTokens: number;
+  /** Prompt tokens that the context server found in its prefix cache. */
+  readonly cachedTokens: number;
+  readonly completionTokens: number;
+}
+
+/** The one outcome of a request. */
+export interface CoordinatorResult {
+  /** Of the try that decided. */
+  readonly id: bigint;
+  readonly outcome: RequestOutcome;
+  readonly outputTokens: readonly number[];
+  /** Null exactly unless failed. */
+  readonly error: KvTransceiverError | null;
+  readonly usage: RequestUsage;
+  /** Tries it took; 1 without a retry. */
+  readonly attempts: number;
+  /** `Clock` ms. */
+  readonly receivedAtMs: number;
+  readonly firstTokenAtMs: number | null;
+  readonly finishedAtMs: number;
+}

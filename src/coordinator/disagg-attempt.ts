@@ -1,0 +1,166 @@
+import { InternalError, type KvTransceiverError } from '../errors.js';
+import type { RequestOutcome } from '../executor/executor-events.js';
+import type { DisaggregatedParams, ScheduleStyle } from '../executor/request.js';
+import { typedError } from '../executor/typed-error.js';
+import type { CoordinatorRequest } from './coordinator-request.js';
+import type { DisaggServer, ServerCall, ServerEvents, ServerResult } from './disagg-server.js';
+
+/** One try of a request on one pair of servers. */
+export interface AttemptOptions {
+  readonly id: bigint;
+  readonly request: CoordinatorRequest;
+  readonly scheduleStyle: ScheduleStyle;
+  readonly context: DisaggServer;
+  readonly generation: DisaggServer;
+  readonly onToken: (token: number, index: number) => void;
+}
+
+export interface AttemptResult {
+  readonly outcome: RequestOutcome;
+  readonly outputTokens: readonly number[];
+  /** Null exactly unless failed. */
+  readonly error: KvTransceiverError | null;
+  /** Whose word decided. */
+  readonly decidedBy: Side;
+  /** The server turned the request away; it had no call. */
+  readonly refused: boolean;
+  /** Of the prompt, at the context server; 0 when it did not say. */
+  readonly cachedTokens: number;
+}
+
+export type Side = 'context' | 'generation';
+
+/**
+ * Role: one try of a request on its two servers.
+ * Invariant: one outcome. The first side that fails decides it, and the other one is cancelled at once; a cancel of the user's decides when
+ *   both sides ended, because a generation that was already complete stays complete.
+ */
+export class DisaggAttempt {
+  readonly id: bigint;
+  /** The one outcome; never rejects. */
+  readonly result: Promise<AttemptResult>;
+  /** Both servers are done with the request. Never before `result`. */
+  readonly released: Promise<void>;
+  readonly #o: AttemptOptions;
+  readonly #calls = new Map<Side, ServerCall>();
+  readonly #running = new Set<Side>();
+  #resolveResult: (result: AttemptResult) => void = () => {};
+  #resolveReleased: () => void = () => {};
+  #phase: 'running' | 'cancelling' | 'ended' = 'running';
+  #cachedTokens = 0;
+  #answered = false;
+
+  constructor(options: AttemptOptions) {
+    this.#o = options;
+    this.id = options.id;
+    this.result = new Promise((resolve) => {
+      this.#resolveResult = resolve;
+    });
+    this.released = new Promise((resolve) => {
+      this.#resolveReleased = resolve;
+    });
+  }
+
+  start(): void {
+    if (this.#o.scheduleStyle === 'context_first') {
+      this.#submit('context', this.#params('context_only'));
+      return;
+    }
+    // The generation server has the longer way to its first write: it asks before the context server can be ready.
+    this.#submit('generation', this.#params('generation_only'));
+    if (this.#phase === 'running') this.#submit('context', this.#params('context_only'));
+  }
+
+  /** Ends the request for its user, on both servers. Idempotent; a no-op after the outcome. */
+  cancel(): void {
+    if (this.#phase !== 'running') return;
+    this.#phase = 'cancelling';
+    this.#cancelBoth();
+  }
+
+  #params(requestType: 'context_only' | 'generation_only'): DisaggregatedParams {
+    return {
+      requestType,
+      scheduleStyle: this.#o.scheduleStyle,
+      ctxRequestId: null,
+      disaggRequestId: this.id,
+      ctxDpRank: null,
+      ctxInfoEndpoint: this.#o.context.infoEndpoint,
+      firstGenTokens: [],
+      draftTokens: [],
+      traceparent: this.#o.request.traceparent ?? '',
+    };
+  }
+
+  #submit(side: Side, params: DisaggregatedParams): void {
+    const { promptTokens, maxTokens, transferPolicy = null } = this.#o.request;
+    const events: ServerEvents =
+      side === 'context'
+        ? { onContextAnswer: (answer) => this.#onAnswer(answer) }
+        : { onToken: (token, index) => this.#onToken(token, index) };
+    this.#running.add(side);
+    let call: ServerCall;
+    try {
+      call = this.#o[side].submit({ promptTokens, maxTokens, params, transferPolicy }, events);
+    } catch (error) {
+      this.#onDone(side, failure(error), true);
+      return;
+    }
+    this.#calls.set(side, call);
+    // Cancelled or ended from inside `submit`: the call was not known yet.
+    if (this.#phase !== 'running') call.cancel();
+    call.done.then(
+      (result) => this.#onDone(side, result),
+      (error: unknown) => this.#onDone(side, failure(error)),
+    );
+  }
+
+  /** Context first: the prompt is computed and its pages wait for the generation server. */
+  #onAnswer(params: DisaggregatedParams): void {
+    if (this.#answered || this.#o.scheduleStyle !== 'context_first') return;
+    this.#answered = true;
+    if (this.#phase === 'running') this.#submit('generation', params);
+  }
+
+  #onToken(token: number, index: number): void {
+    if (this.#phase !== 'ended') this.#o.onToken(token, index);
+  }
+
+  #onDone(side: Side, result: ServerResult, refused = false): void {
+    this.#running.delete(side);
+    if (side === 'context') this.#cachedTokens = result.usage?.cachedTokens ?? 0;
+    if (this.#phase !== 'ended') this.#judge(side, result, refused);
+    if (this.#running.size === 0 && this.#phase === 'ended') this.#resolveReleased();
+  }
+
+  #judge(side: Side, result: ServerResult, refused: boolean): void {
+    const { outcome, outputTokens, error } = result;
+    const decided = { decidedBy: side, refused };
+    if (side === 'generation' && outcome === 'completed') {
+      this.#end({ ...decided, outcome, outputTokens, error: null });
+    } else if (this.#phase === 'cancelling') {
+      // What else goes wrong while the user's cancel is under way is of no interest to the user.
+      if (this.#running.size === 0) this.#end({ ...decided, outcome: 'cancelled', outputTokens, error: null });
+    } else if (outcome !== 'completed') {
+      this.#end({ ...decided, outcome, outputTokens, error });
+    } else if (this.#o.scheduleStyle === 'context_first' && !this.#answered) {
+      const lost = new InternalError(`${this.#o.context.name} ended request ${this.id} without an answer`);
+      this.#end({ ...decided, outcome: 'failed', outputTokens: [], error: lost });
+    }
+  }
+
+  #end(result: Omit<AttemptResult, 'cachedTokens'>): void {
+    this.#phase = 'ended';
+    this.#resolveResult({ ...result, cachedTokens: this.#cachedTokens });
+    // A completed generation has every page; its context server is about to hear the same.
+    if (result.outcome !== 'completed') this.#cancelBoth();
+  }
+
+  #cancelBoth(): void {
+    for (const side of this.#running) this.#calls.get(side)?.cancel();
+  }
+}
+
+function failure(error: unknown): ServerResult {
+  return { outcome: 'failed', outputTokens: [], error: typedError(error, 'the server refused the request') };
+}

@@ -1,0 +1,145 @@
+import type { Clock } from '../clock.js';
+import { type KvTransceiverError, StateError, TransferError } from '../errors.js';
+import type { ScheduleStyle } from '../executor/request.js';
+import { typedError } from '../executor/typed-error.js';
+import type { CoordinatorRequest, CoordinatorResult } from './coordinator-request.js';
+import { type AttemptResult, DisaggAttempt } from './disagg-attempt.js';
+import type { DisaggServer } from './disagg-server.js';
+import type { ServerLease, ServerPool } from './server-pool.js';
+import type { SnowflakeIds } from './snowflake-ids.js';
+
+export interface DisaggRequestOptions {
+  readonly clock: Clock;
+  readonly ids: SnowflakeIds;
+  readonly request: CoordinatorRequest;
+  readonly scheduleStyle: ScheduleStyle;
+  readonly context: ServerPool;
+  readonly generation: ServerPool;
+  readonly maxRetries: number;
+}
+
+/**
+ * Role: one request of a user, over as many tries as it takes.
+ * Invariant: one outcome. A try is repeated only while the user has seen no token of it, and always under a new id: frames of the earlier
+ *   one may still be on their way.
+ */
+export class DisaggRequest {
+  /** The one outcome; never rejects. */
+  readonly result: Promise<CoordinatorResult>;
+  /** The servers of every try are done with it. Never before `result`. */
+  readonly released: Promise<void>;
+  readonly #o: DisaggRequestOptions;
+  readonly #receivedAtMs: number;
+  readonly #failedServers = new Set<DisaggServer>();
+  readonly #releases: Promise<void>[] = [];
+  #resolveResult: (result: CoordinatorResult) => void = () => {};
+  #attempt: DisaggAttempt | null = null;
+  #attempts = 0;
+  #id: bigint;
+  #cancelled = false;
+  #firstTokenAtMs: number | null = null;
+
+  constructor(options: DisaggRequestOptions) {
+    this.#o = options;
+    this.#receivedAtMs = options.clock.now();
+    this.#id = options.ids.next();
+    this.result = new Promise((resolve) => {
+      this.#resolveResult = resolve;
+    });
+    this.released = this.result.then(() => Promise.all(this.#releases)).then(() => {});
+  }
+
+  /** Of the newest try. */
+  get id(): bigint {
+    return this.#id;
+  }
+
+  start(): void {
+    this.#attempts += 1;
+    let context: ServerLease | null = null;
+    let generation: ServerLease;
+    try {
+      context = this.#o.context.lease(this.#o.request, this.#failedServers);
+      generation = this.#o.generation.lease(this.#o.request, this.#failedServers);
+    } catch (error) {
+      context?.end();
+      this.#finish({
+        outcome: 'failed',
+        outputTokens: [],
+        error: typedError(error, 'routing failed'),
+        cachedTokens: 0,
+      });
+      return;
+    }
+    this.#run(context, generation);
+  }
+
+  /** Ends the request for its user, on both servers. Idempotent; a no-op after the outcome. */
+  cancel(): void {
+    this.#cancelled = true;
+    this.#attempt?.cancel();
+  }
+
+  #run(context: ServerLease, generation: ServerLease): void {
+    const { request, scheduleStyle } = this.#o;
+    const attempt = new DisaggAttempt({
+      id: this.#id,
+      request,
+      scheduleStyle,
+      context: context.server,
+      generation: generation.server,
+      onToken: (token, index) => {
+        this.#firstTokenAtMs ??= this.#o.clock.now();
+        request.onToken?.(token, index);
+      },
+    });
+    this.#attempt = attempt;
+    this.#releases.push(
+      attempt.released.then(() => {
+        context.end();
+        generation.end();
+      }),
+    );
+    void attempt.result.then((result) => this.#judge(result, context.server, generation.server));
+    attempt.start();
+  }
+
+  #judge(result: AttemptResult, context: DisaggServer, generation: DisaggServer): void {
+    const { error, decidedBy } = result;
+    const retry = error !== null && this.#mayRetry(error, result.refused);
+    if (!retry) {
+      this.#finish(result);
+      return;
+    }
+    // A transfer has two ends, and who reports that it broke need not be who broke it.
+    if (error instanceof TransferError || decidedBy === 'context') this.#failedServers.add(context);
+    if (error instanceof TransferError || decidedBy === 'generation') this.#failedServers.add(generation);
+    this.#id = this.#o.ids.next();
+    this.start();
+  }
+
+  #mayRetry(error: KvTransceiverError, refused: boolean): boolean {
+    if (this.#cancelled || this.#firstTokenAtMs !== null || this.#attempts > this.#o.maxRetries) return false;
+    // A server that is closing refuses with a StateError; another one may take the request.
+    return error.retryable || (refused && error instanceof StateError);
+  }
+
+  #finish(result: Pick<AttemptResult, 'outcome' | 'outputTokens' | 'error' | 'cachedTokens'>): void {
+    const { outcome, outputTokens, error, cachedTokens } = result;
+    this.#resolveResult({
+      id: this.#id,
+      outcome,
+      outputTokens,
+      error,
+      usage: {
+        promptTokens: this.#o.request.promptTokens.length,
+        cachedTokens,
+        completionTokens: outputTokens.length,
+      },
+      attempts: this.#attempts,
+      receivedAtMs: this.#receivedAtMs,
+      firstTokenAtMs: this.#firstTokenAtMs,
+      finishedAtMs: this.#o.clock.now(),
+    });
+  }
+}

@@ -1,0 +1,78 @@
+import type { RequestId } from '../cache/kv-cache-manager.js';
+import {
+  MAX_FIRST_TOKENS,
+  newsLimit,
+  type OfferedRequest,
+  type RankEnding,
+  type RankReport,
+  type StepCheck,
+} from '../rank-group/rank-report.js';
+
+/** Role: what this rank has to tell the others, each once, in the order it happened. */
+export class RankOutbox {
+  readonly #offered: OfferedRequest[] = [];
+  readonly #cancelled: RequestId[] = [];
+  readonly #ready: RequestId[] = [];
+  readonly #ended: RankEnding[] = [];
+  readonly #drained: RequestId[] = [];
+  readonly #limit: number;
+  #step = 0;
+
+  constructor(size: number) {
+    this.#limit = newsLimit(size);
+  }
+
+  get isEmpty(): boolean {
+    const { length } = this.#offered;
+    return length + this.#cancelled.length + this.#ready.length + this.#ended.length + this.#drained.length === 0;
+  }
+
+  offer(request: OfferedRequest): void {
+    this.#offered.push(request);
+  }
+
+  cancel(id: RequestId): void {
+    this.#cancelled.push(id);
+  }
+
+  ready(id: RequestId): void {
+    this.#ready.push(id);
+  }
+
+  completed(id: RequestId, firstTokens: readonly number[]): void {
+    this.#ended.push({
+      id,
+      outcome: 'completed',
+      firstTokens: firstTokens.slice(0, MAX_FIRST_TOKENS),
+      code: '',
+      message: '',
+    });
+  }
+
+  ended(
+    id: RequestId,
+    outcome: 'failed' | 'cancelled',
+    error: { readonly code: string; readonly message: string },
+  ): void {
+    this.#ended.push({ id, outcome, firstTokens: [], code: error.code, message: error.message });
+  }
+
+  drained(id: RequestId): void {
+    this.#drained.push(id);
+  }
+
+  /** The next report. What exceeds its bounds stays for the one after. */
+  take(check: StepCheck, flags: { readonly afterRest: boolean; readonly leaving: boolean }): RankReport {
+    this.#step += 1;
+    return {
+      step: this.#step,
+      ...flags,
+      check,
+      offered: this.#offered.splice(0, this.#limit),
+      cancelled: this.#cancelled.splice(0, this.#limit),
+      ready: this.#ready.splice(0, this.#limit),
+      ended: this.#ended.splice(0, this.#limit),
+      drained: this.#drained.splice(0, this.#limit),
+    };
+  }
+}

@@ -1,0 +1,202 @@
+import type { Clock, Timer } from '../clock.js';
+import { KvTransceiverError, PeerLostError, StateError } from '../errors.js';
+import { Counters } from '../session/counters.js';
+import type { Messenger } from '../wire/messenger.js';
+import { disagreement } from './disagreement.js';
+import { decodeGroupFrame, encodeGroupFrame, type GroupFrame, type GroupMessage } from './group-frame.js';
+import type { RankGroup } from './rank-group.js';
+import type { RankReport } from './rank-report.js';
+
+/** How long the last frames may take to leave. */
+const GOODBYE_LINGER_MS = 200;
+/** The two directions are two connections: what a rank said last may arrive after the news that the other one broke. */
+const LAST_WORDS_MS = 100;
+
+/** One rank's place in a group over a messenger. */
+export interface MessengerRankGroupOptions {
+  readonly rank: number;
+  readonly size: number;
+  /** Chosen anew for each run of the instance, the same on all its ranks, not guessable. */
+  readonly nonce: bigint;
+  /** Of this process: never the same twice. */
+  readonly incarnation: bigint;
+  /** Owned by the group from now on; used for nothing else. */
+  readonly messenger: Messenger;
+  readonly clock: Clock;
+  readonly joinTimeoutMs: number;
+  /** How long a rank may let the others wait in an exchange. */
+  readonly exchangeTimeoutMs: number;
+  /** Silence after which a rank counts as gone; a broken connection tells at once. */
+  readonly peerTimeoutMs: number;
+}
+
+interface Exchange {
+  readonly resolve: (reports: readonly RankReport[]) => void;
+  readonly reject: (error: KvTransceiverError) => void;
+}
+
+/**
+ * Role: what both ends of a star have in common: rank 0 collects the reports and sends all of them to everybody; the others talk to it only.
+ * Why a star: one address to configure, and rank 0 sees who is missing.
+ * Ownership: owns the messenger; `close` ends it.
+ * Ordering: rests on the messenger keeping the order of a connection; a connection that broke ends the group, so nothing is ever missing
+ *   in between.
+ */
+export abstract class MessengerRankGroup implements RankGroup {
+  readonly rank: number;
+  readonly size: number;
+  protected readonly o: MessengerRankGroupOptions;
+  protected failure: KvTransceiverError | null = null;
+  readonly #counters = new Counters();
+  readonly #joined: Promise<void>;
+  #resolveJoined: () => void = () => {};
+  #rejectJoined: (error: KvTransceiverError) => void = () => {};
+  #exchange: Exchange | null = null;
+  #listener: () => void = () => {};
+  #sweepTimer: Timer | null = null;
+  #closed: Promise<void> | null = null;
+
+  constructor(options: MessengerRankGroupOptions) {
+    this.o = options;
+    this.rank = options.rank;
+    this.size = options.size;
+    this.#joined = new Promise((resolve, reject) => {
+      this.#resolveJoined = resolve;
+      this.#rejectJoined = reject;
+    });
+    // Whoever opened the group awaits it; a group that breaks before is no unhandled rejection.
+    this.#joined.catch(() => {});
+    options.messenger.onFrame((bytes) => this.#onBytes(bytes));
+    options.messenger.onDisconnect((endpoint) => {
+      options.clock.setTimer(LAST_WORDS_MS, () => {
+        if (this.failure === null) this.onDisconnect(endpoint);
+      });
+    });
+    this.#armSweep(false);
+  }
+
+  /** Resolves when every rank is here. */
+  get joined(): Promise<void> {
+    return this.#joined;
+  }
+
+  /** Frames that were refused, by reason. */
+  get counts(): Readonly<Record<string, number>> {
+    return this.#counters.snapshot();
+  }
+
+  get isAwaited(): boolean {
+    return this.failure !== null || (this.#exchange === null && this.othersWait);
+  }
+
+  exchange(report: RankReport): Promise<readonly RankReport[]> {
+    if (this.failure !== null) return Promise.reject(this.failure);
+    if (this.#exchange !== null) {
+      return Promise.reject(new StateError(`rank ${this.rank} is in an exchange already; await it before the next`));
+    }
+    const agreed = new Promise<readonly RankReport[]>((resolve, reject) => {
+      this.#exchange = { resolve, reject };
+    });
+    try {
+      this.handIn(report);
+    } catch (error) {
+      this.break(error as KvTransceiverError);
+    }
+    return agreed;
+  }
+
+  onAwaited(listener: () => void): void {
+    this.#listener = listener;
+  }
+
+  close(reason = 'it was closed'): Promise<void> {
+    if (this.#closed === null) {
+      this.break(new PeerLostError(`rank ${this.rank} left the rank group: ${reason}`));
+      this.#closed = this.o.messenger.close(GOODBYE_LINGER_MS);
+    }
+    return this.#closed;
+  }
+
+  /** Another rank's report for the exchange that this rank did not enter has come. */
+  protected abstract readonly othersWait: boolean;
+  protected abstract handIn(report: RankReport): void;
+  protected abstract onFrame(frame: GroupFrame): void;
+  protected abstract onDisconnect(endpoint: string): void;
+  /** Tells the others; called once. */
+  protected abstract tellBroken(message: GroupMessage): void;
+  protected abstract sweep(nowMs: number): void;
+
+  protected get isInExchange(): boolean {
+    return this.#exchange !== null;
+  }
+
+  protected refuse(why: string): void {
+    this.#counters.add(why);
+  }
+
+  protected send(endpoint: string, message: GroupMessage, nonce = this.o.nonce): void {
+    const { messenger, incarnation, rank } = this.o;
+    messenger.send(endpoint, encodeGroupFrame({ rank, nonce, incarnation, message }));
+  }
+
+  protected complete(): void {
+    this.#resolveJoined();
+  }
+
+  protected signal(): void {
+    if (this.isAwaited) this.#listener();
+  }
+
+  protected agreed(reports: readonly RankReport[]): void {
+    const error = disagreement(reports);
+    if (error !== null) {
+      // Every rank finds the same by itself.
+      this.break(error);
+      return;
+    }
+    const exchange = this.#exchange;
+    this.#exchange = null;
+    exchange?.resolve(reports);
+  }
+
+  /** The group has ended. Idempotent. */
+  protected break(error: KvTransceiverError): void {
+    if (this.failure !== null) return;
+    this.failure = error;
+    this.#sweepTimer?.cancel();
+    this.tellBroken({ type: 'BROKEN', code: error.code, text: error.message });
+    this.#rejectJoined(error);
+    this.#exchange?.reject(error);
+    this.#exchange = null;
+    this.#listener();
+  }
+
+  #onBytes(bytes: Uint8Array): void {
+    let frame: GroupFrame;
+    try {
+      frame = decodeGroupFrame(bytes);
+    } catch (error) {
+      if (!(error instanceof KvTransceiverError)) throw error;
+      this.refuse(`bad_frame:${String(error.details['reason'] ?? 'unknown')}`);
+      return;
+    }
+    if (this.failure === null) this.onFrame(frame);
+  }
+
+  /**
+   * After a stop (SIGSTOP, a suspended machine) timers run before the frames that arrived meanwhile are read: silence is judged one sweep
+   * later then, or a rank would be given up that has spoken.
+   */
+  #armSweep(postponed: boolean): void {
+    const { clock, peerTimeoutMs } = this.o;
+    const intervalMs = peerTimeoutMs / 4;
+    const dueMs = clock.now() + intervalMs;
+    this.#sweepTimer = clock.setTimer(intervalMs, () => {
+      if (this.failure !== null) return;
+      const isLate = clock.now() - dueMs >= intervalMs;
+      const postpone = isLate && !postponed;
+      this.#armSweep(postpone);
+      if (!postpone) this.sweep(clock.now());
+    });
+  }
+}

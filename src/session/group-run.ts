@@ -1,0 +1,84 @@
+import type { KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
+import { InternalError } from '../errors.js';
+import { type BlockRun, HOLE, joinRuns } from '../geometry/block-run.js';
+import type { BlockSlice } from '../geometry/prefill-slice.js';
+import { sinkRange } from '../geometry/sink-range.js';
+import { type BlockRange, sourceRange } from '../geometry/source-range.js';
+import { ownedBlocks } from '../mapping/index.js';
+
+/** A rank's place among those that share out the blocks of a prompt. */
+export interface ContextParallelPlace {
+  readonly cpSize: number;
+  readonly cpRank: number;
+}
+
+export const ALL_BLOCKS: ContextParallelPlace = { cpSize: 1, cpRank: 0 };
+
+/** Whose blocks of which prompt. */
+export interface RunOwner {
+  readonly cache: KvCacheManager;
+  readonly request: RequestId;
+  readonly promptLen: number;
+  /** A context parallel rank's cache manager counts only the blocks it owns. */
+  readonly place: ContextParallelPlace;
+}
+
+/** `exact`: every block of the range must be there. `suffix`: front-evicted window blocks may be missing. */
+type Completeness = 'exact' | 'suffix';
+
+/**
+ * The run of one layer group for the blocks of a slice: the part of the final window in it, and the sink blocks in it, which are asked
+ * for apart because the cache manager cuts a range at the gap between the two. Each side names its blocks by the same rule. O(slice).
+ *
+ * @param slice in ordinals of the prompt, on every rank
+ * @param ofWindow what a sliding window owes; all else must be complete
+ * @returns in ordinals of the prompt; null where the group has nothing in the slice
+ * @throws InternalError when the cache manager breaks its contract: more or less than asked, or a hole
+ */
+export function groupRun(owner: RunOwner, index: number, slice: BlockSlice, ofWindow: Completeness): BlockRun | null {
+  const { cache, promptLen, place } = owner;
+  const group = cache.layerGroups[index];
+  if (group === undefined) throw new InternalError(`layer group ${index} of ${cache.layerGroups.length}`);
+  const { kind, windowSize, tokensPerBlock } = group;
+  const range = sourceRange(slice, group, promptLen, tokensPerBlock);
+  if (kind === 'state') return range === null ? null : queried(owner, index, range, 'exact');
+
+  const sinks = owned(sinkRange(slice, group, promptLen, tokensPerBlock), place);
+  const window = owned(range, place);
+  const front = sinks === null ? null : queried(owner, index, sinks, 'exact');
+  const back = window === null ? null : queried(owner, index, window, windowSize === null ? 'exact' : ofWindow);
+  const run = front === null || back === null ? (front ?? back) : joinRuns(front, back);
+  return run === null || place.cpSize === 1 ? run : inPromptOrdinals(run, place);
+}
+
+/** The rank's own count of its blocks in a range; null when it has none there. */
+function owned(range: BlockRange | null, { cpRank, cpSize }: ContextParallelPlace): BlockRange | null {
+  if (range === null) return null;
+  const { begin, end } = ownedBlocks(range.begin, range.end, cpRank, cpSize);
+  return begin < end ? { begin, end } : null;
+}
+
+function queried(
+  { cache, request }: RunOwner,
+  index: number,
+  { begin, end }: BlockRange,
+  completeness: Completeness,
+): BlockRun {
+  const run = cache.getBlockIdsRange(request, index, begin, end);
+  const runEnd = run.begin + run.slots.length;
+  const refuse = (what: string): never => {
+    throw new InternalError(`cache manager: group ${index} gave ${what} for [${begin}, ${end}) of request ${request}`, {
+      details: { group: index, begin, end, runBegin: run.begin, runEnd },
+    });
+  };
+  const isComplete = run.begin === begin || (completeness === 'suffix' && run.begin > begin);
+  if (!isComplete || runEnd !== end) refuse(`blocks [${run.begin}, ${runEnd})`);
+  if ((run.stride ?? 1) !== 1) refuse(`a run of stride ${run.stride}`);
+  if (run.slots.includes(HOLE)) refuse('a run with a hole');
+  return run;
+}
+
+/** A run in a rank's own count of blocks, as ordinals of the prompt. */
+function inPromptOrdinals({ begin, slots }: BlockRun, { cpSize, cpRank }: ContextParallelPlace): BlockRun {
+  return { begin: cpRank + begin * cpSize, slots, stride: cpSize };
+}

@@ -1,0 +1,71 @@
+import type { RequestId } from '../cache/kv-cache-manager.js';
+import type { Counters } from './counters.js';
+import type { Peer } from './peer-registry.js';
+import type { RxSession } from './rx-session.js';
+import type { RxWriter } from './rx-writer.js';
+
+/** A ticket belongs to one writer of one receive. */
+export interface TicketHolder {
+  readonly session: RxSession;
+  readonly writer: RxWriter;
+}
+
+/** Role: the receives that are not released, by request and by ticket. A ticket that is not here fences off the frame that names it. */
+export class ReceiveBook {
+  readonly #counters: Counters;
+  readonly #byRequest = new Map<RequestId, RxSession>();
+  readonly #byTicket = new Map<bigint, TicketHolder>();
+
+  constructor(counters: Counters) {
+    this.#counters = counters;
+  }
+
+  get size(): number {
+    return this.#byRequest.size;
+  }
+
+  /** A copy: what is done with a session may end others. */
+  get sessions(): readonly RxSession[] {
+    return [...this.#byRequest.values()];
+  }
+
+  has(request: RequestId): boolean {
+    return this.#byRequest.has(request);
+  }
+
+  of(request: RequestId): RxSession | undefined {
+    return this.#byRequest.get(request);
+  }
+
+  byTicket(ticket: bigint): TicketHolder | undefined {
+    return this.#byTicket.get(ticket);
+  }
+
+  /** The receive that a frame is about, if its ticket is live and its sender is the writer that it was given to. */
+  live(peer: Peer, ticket: bigint, what: string): TicketHolder | null {
+    const live = this.#byTicket.get(ticket);
+    if (live === undefined || live.writer.peer !== peer) {
+      this.#counters.add(`stale:${what}`);
+      return null;
+    }
+    return live;
+  }
+
+  add(session: RxSession): void {
+    this.#byRequest.set(session.request.id, session);
+  }
+
+  /** From now on the writer's ticket is live. */
+  admit(session: RxSession, writer: RxWriter): void {
+    this.#byTicket.set(writer.ticket, { session, writer });
+  }
+
+  fence(writer: RxWriter): void {
+    this.#byTicket.delete(writer.ticket);
+  }
+
+  remove(session: RxSession): void {
+    for (const writer of session.writers) this.fence(writer);
+    this.#byRequest.delete(session.request.id);
+  }
+}

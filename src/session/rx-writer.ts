@@ -1,0 +1,96 @@
+import { InternalError } from '../errors.js';
+import type { SliceResult, WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import type { Peer } from './peer-registry.js';
+import { VerifiedPrefix } from './verified-prefix.js';
+import type { ChosenWriter } from './writer-choice.js';
+
+/** Attempts at one writer that says each time that it does not know this process. */
+const MAX_ATTEMPTS = 8;
+
+/**
+ * One context rank of a receive.
+ * Ordering: its ticket names one attempt at this writer; the attempts at its siblings are theirs.
+ */
+export class RxWriter {
+  readonly rank: number;
+  readonly endpoint: string;
+  /** It sends aux, into the slot that it alone is told. */
+  readonly sendsAux: boolean;
+  readonly #prefix = new VerifiedPrefix();
+  #ticket: bigint;
+  #attempts = 1;
+  /** Bytes that this writer's part of the plan moves; known once it is. */
+  bytesExpected = 0;
+  peer: Peer | null = null;
+  asked = false;
+  accepted = false;
+  sliceCount = 0;
+  lastSliceSeen = false;
+  /** When it last said anything of this ticket, and when it was last asked for a word. */
+  heardAtMs = 0;
+  statusAtMs = 0;
+  outcome: WriterOutcomeName | null = null;
+  reportedBytes = 0;
+  reportedSlices = 0;
+  /** Its word that nothing it started can land any more; a writer that was never asked needs to give none. */
+  reportedDrained = false;
+
+  constructor(chosen: ChosenWriter, ticket: bigint) {
+    this.rank = chosen.rank;
+    this.endpoint = chosen.endpoint;
+    this.sendsAux = chosen.sendsAux;
+    this.#ticket = ticket;
+  }
+
+  /** Fresh per attempt: frames of an earlier attempt name another. */
+  get ticket(): bigint {
+    return this.#ticket;
+  }
+
+  get drained(): boolean {
+    return !this.asked || this.reportedDrained;
+  }
+
+  /** It writes, or wrote: the request is known there. */
+  get started(): boolean {
+    return this.sliceCount > 0 || this.outcome !== null;
+  }
+
+  get mayTryAgain(): boolean {
+    return this.#attempts < MAX_ATTEMPTS;
+  }
+
+  /** Block ordinal of the writer up to which every slice arrived. */
+  get verifiedEndBlock(): number {
+    return this.#prefix.endBlock;
+  }
+
+  /** A new attempt at it. Only when it gave its word that nothing was written for the old ticket. */
+  renew(ticket: bigint): void {
+    if (this.started) throw new InternalError(`ticket ${this.#ticket} was used`);
+    this.#ticket = ticket;
+    this.#attempts += 1;
+    this.peer = null;
+    this.asked = false;
+    this.accepted = false;
+    this.reportedDrained = false;
+  }
+
+  /** False when it says nothing new: a copy, or the answer to a question how it goes. */
+  slice(result: SliceResult): boolean {
+    const isNew = result.sliceSeq >= this.sliceCount;
+    this.sliceCount = Math.max(this.sliceCount, result.sliceSeq + 1);
+    this.lastSliceSeen ||= result.isLast;
+    if (result.ok) this.#prefix.add(result.beginBlock, result.endBlock);
+    return isNew;
+  }
+
+  /** The first outcome stands; `drained` may follow later. */
+  report(report: WriterReport): void {
+    if (report.drained) this.reportedDrained = true;
+    if (this.outcome !== null) return;
+    this.outcome = report.outcome;
+    this.reportedBytes = Number(report.bytes);
+    this.reportedSlices = report.slices;
+  }
+}

@@ -1,0 +1,55 @@
+import { CompatibilityError } from '../errors.js';
+import {
+  auxWriter,
+  expectedWriters,
+  type RankInfo,
+  type RankPlaceInDp,
+  writersOfEveryGroup,
+} from '../mapping/index.js';
+
+/** A context rank that will be asked to write. */
+export interface ChosenWriter {
+  /** Flat rank in its instance. */
+  readonly rank: number;
+  readonly endpoint: string;
+  /** Of its group, the one that sends aux too. */
+  readonly sendsAux: boolean;
+}
+
+/** The writers of one DP group; without attention DP, all of them. */
+export interface ChosenGroup {
+  readonly dpRank: number;
+  readonly writers: readonly ChosenWriter[];
+}
+
+/**
+ * Whom a generation rank asks for one request, from what any rank of the context instance says of its instance.
+ * @param ctxDpRank DP group that computed the prompt. Null with attention DP: not known yet, so every group is asked; one of them writes
+ * @throws CompatibilityError for a group that the instance does not have, or when no rank of it shares anything with this one
+ */
+export function chooseWriters(self: RankPlaceInDp, context: RankInfo, ctxDpRank: number | null): ChosenGroup[] {
+  const group = (dpRank: number, ranks: readonly number[]): ChosenGroup => {
+    const aux = auxWriter(self, context, dpRank);
+    return {
+      dpRank,
+      writers: ranks.map((rank) => ({
+        rank,
+        endpoint: context.rankEndpoints[rank] as string,
+        sendsAux: rank === aux,
+      })),
+    };
+  };
+  const { instanceName, attentionDp, dpSize } = context;
+  let groups: ChosenGroup[];
+  if (!attentionDp) groups = [group(0, expectedWriters(self, context, 0))];
+  else if (ctxDpRank === null) groups = writersOfEveryGroup(self, context).map((ranks, dpRank) => group(dpRank, ranks));
+  else if (ctxDpRank >= 0 && ctxDpRank < dpSize && Number.isInteger(ctxDpRank))
+    groups = [group(ctxDpRank, expectedWriters(self, context, ctxDpRank))];
+  else
+    throw new CompatibilityError(
+      `ctxDpRank ${ctxDpRank}: ${instanceName} has ${dpSize} DP groups; the coordinator must pass on what the context server answered`,
+    );
+  if (groups.some(({ writers }) => writers.length === 0))
+    throw new CompatibilityError(`no rank of ${instanceName} shares a layer, head or block with this rank`);
+  return groups;
+}

@@ -1,0 +1,34 @@
+import type { TransferAgent } from '../agent/transfer-agent.js';
+import type { Peer } from './peer-registry.js';
+
+/**
+ * Role: the proof of drained that needs no word of the writer: its process has ended. Only where the agent can see that process.
+ * Ordering: a peer is told of at most once per incarnation.
+ */
+export class WriterFences {
+  readonly #agent: TransferAgent;
+  readonly #watched = new Map<string, Peer>();
+
+  /** @param onFenced nothing this peer started can write here any more */
+  constructor(agent: TransferAgent, onFenced: (peer: Peer) => void) {
+    this.#agent = agent;
+    agent.onPeerFenced?.((peerId) => {
+      const peer = this.#watched.get(peerId);
+      if (peer === undefined) return;
+      this.#watched.delete(peerId);
+      onFenced(peer);
+    });
+  }
+
+  /** Watches for as long as the process lives, however often the peer is lost and greeted again. */
+  watch(peer: Peer): void {
+    const peerId = peer.incarnation.toString(16);
+    if (this.#agent.watchPeer === undefined || this.#watched.has(peerId)) return;
+    this.#watched.set(peerId, peer);
+    // Without that proof the writer's own word, or time, releases its pages as before.
+    const forget = (): void => void this.#watched.delete(peerId);
+    this.#agent.watchPeer(peer.info.agentMetadata, peerId).then((isWatched) => {
+      if (!isWatched) forget();
+    }, forget);
+  }
+}

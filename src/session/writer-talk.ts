@@ -1,0 +1,104 @@
+import type { Clock } from '../clock.js';
+import { clipText } from './clip-text.js';
+import type { ControlChannel } from './control-channel.js';
+import { Repeater } from './repeater.js';
+import type { RxSession } from './rx-session.js';
+import type { RxWriter } from './rx-writer.js';
+
+/** At most this often a silent writer is asked how it goes. */
+const MIN_STATUS_INTERVAL_MS = 250;
+
+/**
+ * Role: what a receiver says to its writers, each thing repeated until it was answered.
+ * Ordering: a repeat belongs to a ticket; stopping one never stops that of the next attempt.
+ */
+export class WriterTalk {
+  readonly #channel: ControlChannel;
+  readonly #clock: Clock;
+  readonly #queueTimeoutMs: number;
+  readonly #statusIntervalMs: number;
+  readonly #repeater: Repeater;
+
+  constructor(options: {
+    readonly channel: ControlChannel;
+    readonly clock: Clock;
+    readonly limits: { readonly transferQueueTimeoutMs: number; readonly noProgressTimeoutMs: number };
+  }) {
+    this.#channel = options.channel;
+    this.#clock = options.clock;
+    this.#queueTimeoutMs = options.limits.transferQueueTimeoutMs;
+    // Often enough that a lost one or two do not look like a writer that is gone.
+    this.#statusIntervalMs = Math.max(MIN_STATUS_INTERVAL_MS, options.limits.noProgressTimeoutMs / 4);
+    this.#repeater = new Repeater(options.clock);
+  }
+
+  /** Until it accepted, refused or reported. */
+  ask(session: RxSession, writer: RxWriter): void {
+    const deadlineMs = session.startedAtMs + this.#queueTimeoutMs;
+    const { ticket } = writer;
+    this.#repeater.start(askKey(writer), () =>
+      this.#channel.send(writer.endpoint, {
+        type: 'REQUEST_DATA',
+        rid: session.rid,
+        ticket,
+        timeLeftMs: Math.max(1, Math.ceil(deadlineMs - this.#clock.now())),
+        promptLen: session.request.promptTokens.length,
+        cachedTokens: session.request.prepopulatedLen,
+        auxSlot: writer.sendsAux ? session.auxSlot : -1,
+        endpoint: this.#channel.endpoint,
+        traceparent: session.request.disagg?.traceparent ?? '',
+        runs: session.runs,
+      }),
+    );
+  }
+
+  stopAsking(writer: RxWriter): void {
+    this.#repeater.stop(askKey(writer));
+  }
+
+  /** Until its drained report comes: that is the answer to a cancel. */
+  cancel(session: RxSession, writer: RxWriter, reason: string): void {
+    const { ticket } = writer;
+    this.#repeater.start(cancelKey(writer), () =>
+      this.#channel.send(writer.endpoint, {
+        type: 'CANCEL',
+        rid: session.rid,
+        ticket,
+        from: 'generation',
+        endpoint: this.#channel.endpoint,
+        reason: clipText(reason),
+      }),
+    );
+  }
+
+  stopCancelling(writer: RxWriter): void {
+    this.#repeater.stop(cancelKey(writer));
+  }
+
+  /** A writer that took the request and has been silent for a while is asked for a word; its outcome ends that. */
+  askForStatus(session: RxSession, writer: RxWriter): void {
+    const now = this.#clock.now();
+    if (!writer.accepted || writer.outcome !== null) return;
+    if (now - Math.max(writer.heardAtMs, writer.statusAtMs) < this.#statusIntervalMs) return;
+    writer.statusAtMs = now;
+    const { endpoint } = this.#channel;
+    this.#channel.send(writer.endpoint, { type: 'STATUS', rid: session.rid, ticket: writer.ticket, endpoint });
+  }
+
+  stop(writer: RxWriter): void {
+    this.stopAsking(writer);
+    this.stopCancelling(writer);
+  }
+
+  close(): void {
+    this.#repeater.stopAll();
+  }
+}
+
+function askKey({ ticket }: RxWriter): string {
+  return `ask:${ticket}`;
+}
+
+function cancelKey({ ticket }: RxWriter): string {
+  return `cancel:${ticket}`;
+}

@@ -1,0 +1,55 @@
+import { describe, expect, it } from 'vitest';
+import { decodeFrame } from '../../src/wire/frame-codec.js';
+import { badFrameOf, fuzzLive } from './fuzz-live.js';
+import { transferred } from './transferred-pair.js';
+
+const FRAMES = 50_000;
+
+describe('a live transceiver under mutated frames', () => {
+  it(`${FRAMES} of them: healthy requests complete with their bytes, every refusal is counted, nothing is left behind`, async () => {
+    const { completed, expectedRefusals, pair } = await fuzzLive({ frames: FRAMES, seed: 11 });
+    expect(completed).toBe(FRAMES / 500);
+    for (const [index, server] of [pair.context, pair.generation].entries()) {
+      const counters = server.transceiver.stats().counters;
+      const refused = Object.entries(counters).filter(([name]) => name.startsWith('wire_error:'));
+      const expected = Object.entries(expectedRefusals[index] ?? {}).map(([reason, count]) => [
+        `wire_error:${reason}`,
+        count,
+      ]);
+      expect(Object.fromEntries(refused)).toEqual(Object.fromEntries(expected));
+      expect(expected.length).toBeGreaterThan(8);
+    }
+    // Every clock of every request that a hostile frame started runs out.
+    await pair.run(30_000, 100);
+    for (const server of [pair.context, pair.generation])
+      expect(server.transceiver.stats()).toMatchObject({
+        sendSessions: 0,
+        receiveSessions: 0,
+        held: 0,
+        freeAuxSlots: 4,
+      });
+    expect(pair.clock.pendingTimerCount).toBeLessThan(20);
+  }, 240_000);
+
+  it('a peer is told of its bad frames once a second, however many it sends', async () => {
+    const { pair, door, incarnation } = await transferred();
+    pair.network.log.length = 0;
+    for (let i = 0; i < 5000; i++) door.deliver(badFrameOf(incarnation));
+    await pair.run(500);
+    const errors = (): number => pair.network.sentTypes().filter((type) => type === 'ERROR').length;
+    expect(errors()).toBe(1);
+    await pair.run(600);
+    for (let i = 0; i < 5000; i++) door.deliver(badFrameOf(incarnation));
+    expect(errors()).toBe(2);
+    expect(pair.context.transceiver.stats().counters['wire_error:truncated']).toBe(10_000);
+    // A stranger is told nothing: the address would be of its choosing.
+    for (let i = 0; i < 100; i++) door.deliver(badFrameOf(incarnation + 1000n));
+    await pair.run(2000);
+    expect(errors()).toBe(2);
+    expect(
+      decodeFrame(pair.network.log.find(({ message }) => message.type === 'ERROR')?.bytes ?? new Uint8Array()),
+    ).toMatchObject({
+      message: { type: 'ERROR', code: 'ERR_KVT_WIRE' },
+    });
+  });
+});

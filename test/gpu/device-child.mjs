@@ -1,0 +1,66 @@
+// The other process of the GPU tests: one agent with one device pool, driven by messages.
+import { createHash } from 'node:crypto';
+import { createAgent } from '../../dist/agent/native-agent.js';
+import { createPageContent } from '../../dist/agent/native-page-content.js';
+import { fragment, pairsOf, poolTable, Random } from './support.mjs';
+
+let agent;
+let pool;
+
+const commands = {
+  async open({ options, sizeBytes, device }) {
+    agent = await createAgent(options);
+    pool = await agent.allocatePool({ sizeBytes, ...(device === undefined ? {} : { device }) });
+    return { metadata: await agent.metadata(), base: pool.base };
+  },
+  async write({ bytes, offset = 0 }) {
+    await agent.writeMemory(pool.base + offset, bytes);
+    return {};
+  },
+  async read({ offset = 0, length }) {
+    return { bytes: await agent.readMemory(pool.base + offset, length) };
+  },
+  async digest() {
+    const bytes = await agent.readMemory(pool.base, pool.sizeBytes);
+    return { sha256: createHash('sha256').update(bytes).digest('hex') };
+  },
+  async verify({ job }) {
+    const content = createPageContent();
+    return content.verify({ ...job, tokenSeeds: content.chainTokenSeeds(job.tokens) });
+  },
+  /** Writes scattered pages into the peer's pool without end, until this process is killed. */
+  async flood({ metadata, base, sizeBytes, pageBytes }) {
+    const peer = await agent.addPeer(metadata, 'target');
+    const table = agent.prepareFragments(
+      peer,
+      poolTable(pool.base, pool.sizeBytes, pageBytes, 0),
+      poolTable(base, sizeBytes, pageBytes, 0),
+      [fragment({ bytes: pageBytes })],
+    );
+    const random = new Random(7);
+    const count = Math.min(Math.floor(pool.sizeBytes / pageBytes), Math.floor(sizeBytes / pageBytes));
+    const slotPairs = pairsOf(random.different(count, count), random.different(count, count));
+    let id = 1;
+    const submit = () => {
+      agent.submit({ id: id++, peer, flow: id % 3, groups: [{ fragments: table, slotPairs }], after: null });
+    };
+    agent.onCompletions((batch) => batch.forEach(submit));
+    for (let i = 0; i < 16; i++) submit();
+    return {};
+  },
+  async close() {
+    return { report: await agent.close(5000) };
+  },
+};
+
+process.on('disconnect', () => {
+  setTimeout(() => process.exit(1), 10_000).unref();
+  void Promise.resolve(agent?.close(2000)).then(() => process.exit(0));
+});
+process.on('message', async ({ kind, ...fields }) => {
+  try {
+    process.send(await commands[kind](fields));
+  } catch (error) {
+    process.send({ error: { message: error.message, code: error.code } });
+  }
+});

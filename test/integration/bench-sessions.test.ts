@@ -1,0 +1,54 @@
+import { describe, expect, it } from 'vitest';
+import type { BenchOutput } from '../../src/cli/bench/output-contract.js';
+import type { SessionsRow } from '../../src/cli/bench/sessions/measure-rows.js';
+import { checksOf } from '../../src/cli/bench/sessions/sessions-command.js';
+import { runCli } from '../support/cli.js';
+
+const ROW: SessionsRow = {
+  variant: 'sessions',
+  sessions: 10,
+  requests: 100,
+  requestsPerSecond: 100,
+  failed: 0,
+  lost: 0,
+  loopDelayMs: { p50: 0, p90: 0, p99: 5, max: 9 },
+  heapBytesPerSession: 4096,
+  cpuShare: 0.5,
+};
+
+describe('bench sessions', () => {
+  it('ends every request it starts, and says so in the report', async () => {
+    const words = ['--sessions', '1,40', '--rate', '50', '--concurrency', '8', '--seconds', '1', '--json', '-'];
+    const { code, stdout, stderr } = await runCli(['bench', 'sessions', ...words]);
+    expect(code, stderr).toBe(0);
+    const output = JSON.parse(stdout) as BenchOutput<SessionsRow>;
+    expect(output).toMatchObject({ schema: 1, bench: 'sessions', settings: { sessions: [1, 40] }, interrupted: false });
+    expect(output.results.map(({ variant, sessions, failed, lost }) => [variant, sessions, failed, lost])).toEqual([
+      ['sessions', 1, 0, 0],
+      ['sessions', 40, 0, 0],
+      ['executor', 8, 0, 0],
+    ]);
+    for (const { requests } of output.results) expect(requests).toBeGreaterThan(0);
+    expect(output.checks.filter(({ judged }) => judged).every(({ met }) => met)).toBe(true);
+    expect(stderr).toMatch(/^executor +8 /m);
+  });
+
+  it('judges lost and failed requests always, figures only when asked to', () => {
+    const failing = (row: SessionsRow, judge: boolean): readonly string[] =>
+      checksOf(row, judge).flatMap(({ name, met, judged }) => (judged && !met ? [name] : []));
+    expect(failing(ROW, true)).toEqual([]);
+    expect(failing({ ...ROW, lost: 1 }, false)).toEqual(['lostRequests']);
+    expect(failing({ ...ROW, failed: 1 }, false)).toEqual(['failedRequests']);
+    const slow = { ...ROW, loopDelayMs: { ...ROW.loopDelayMs, p99: 5.1 }, heapBytesPerSession: 4097 };
+    expect(failing(slow, false)).toEqual([]);
+    expect(failing(slow, true)).toEqual(['loopDelayP99Ms', 'heapBytesPerSession']);
+    const executor: SessionsRow = { ...ROW, variant: 'executor', requestsPerSecond: 1999, heapBytesPerSession: null };
+    expect(failing(executor, true)).toEqual(['requestsPerSecond']);
+  });
+
+  it('refuses bad arguments before it starts anything', async () => {
+    const { code, stderr } = await runCli(['bench', 'sessions', '--sessions', '0']);
+    expect(code).toBe(2);
+    expect(stderr).toContain('--sessions');
+  });
+});

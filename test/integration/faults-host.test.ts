@@ -1,0 +1,3 @@
+import { faultSuite } from './faults/fault-suite.js';
+
+faultSuite('host');

@@ -1,0 +1,236 @@
+import { spawn } from 'node:child_process';
+import { createServer } from 'node:net';
+import { dirname } from 'node:path';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { ZeromqMessenger } from '../../src/wire/zeromq-messenger.js';
+import { Collector, withDeadline } from '../support/deadline.js';
+import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
+
+const CHILD = fileURLToPath(new URL('rank-child.mjs', import.meta.url));
+let sources: TranspiledSources;
+
+interface Line {
+  readonly kind: string;
+  readonly [field: string]: unknown;
+}
+
+interface RankProcess {
+  readonly lines: Collector<Line>;
+  readonly exited: Promise<number | string>;
+  kill(): void;
+  /** The first line of this kind. */
+  heard(kind: string, limitMs?: number): Promise<Line>;
+}
+
+const running: RankProcess[] = [];
+
+beforeAll(() => {
+  sources = transpileSources(['rank-group/index', 'executor/index', 'cache/index', 'session/transfer-ledger', 'clock']);
+});
+afterAll(() => sources.remove());
+afterEach(async () => {
+  for (const rank of running.splice(0)) {
+    rank.kill();
+    await rank.exited;
+  }
+});
+
+async function freePort(): Promise<number> {
+  const server = createServer();
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  const { port } = server.address() as { port: number };
+  await new Promise((resolve) => server.close(resolve));
+  return port;
+}
+
+function start(group: object, options: object): RankProcess {
+  const root = dirname(sources.path('clock'));
+  const child = spawn(process.execPath, [CHILD, root, JSON.stringify({ ...options, group })], {
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const lines = new Collector<Line>();
+  let stderr = '';
+  child.stderr.on('data', (chunk: Buffer) => {
+    stderr += chunk.toString();
+  });
+  createInterface({ input: child.stdout }).on('line', (line) => lines.push(JSON.parse(line) as Line));
+  const exited = new Promise<number | string>((resolve) => {
+    child.on('exit', (code, signal) => resolve(code ?? signal ?? 'unknown'));
+  });
+  const rank: RankProcess = {
+    lines,
+    exited,
+    kill: () => void child.kill('SIGKILL'),
+    heard: async (kind, limitMs = 15_000) => {
+      const told = async (): Promise<Line> => {
+        for (let count = 1; ; count++) {
+          const line = (await lines.waitFor(count, limitMs))[count - 1] as Line;
+          if (line.kind === kind) return line;
+        }
+      };
+      return withDeadline(
+        told(),
+        limitMs,
+        () => `no ${kind}; heard ${JSON.stringify(lines.values).slice(0, 2000)} ${stderr}`,
+      );
+    },
+  };
+  running.push(rank);
+  return rank;
+}
+
+async function startAll(
+  options: object | ((rank: number) => object),
+  group: object = {},
+  size = 3,
+): Promise<RankProcess[]> {
+  const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+  return Array.from({ length: size }, (_, rank) =>
+    start(
+      { rank, size, nonce: '77', rank0Endpoint, ...group },
+      typeof options === 'function' ? options(rank) : options,
+    ),
+  );
+}
+
+describe('three ranks in three processes', () => {
+  it('exchange reports in rank order', async () => {
+    const ranks = await startAll({ mode: 'exchange', steps: 3, last: 'nothing' });
+    for (const rank of ranks) {
+      await withDeadline(rank.exited, 15_000, () => JSON.stringify(rank.lines.values));
+      expect(rank.lines.values).toEqual([
+        { kind: 'joined' },
+        { kind: 'agreed', cancelled: [1, 101, 201] },
+        { kind: 'agreed', cancelled: [2, 102, 202] },
+        { kind: 'agreed', cancelled: [3, 103, 203] },
+      ]);
+    }
+  });
+
+  it('run one schedule over one page table, whatever each transfer takes, and are silent when idle', async () => {
+    const ranks = await startAll({ mode: 'execute', count: 60, idleMs: 300 });
+    const [first, ...others] = await Promise.all(ranks.map((rank) => rank.heard('done', 20_000)));
+    expect((first as Line)['outcomes']).toHaveLength(60);
+    expect((first as Line)['outcomes']).toContain('60 cancelled ');
+    expect(((first as Line)['batches'] as string[]).length).toBeGreaterThan(20);
+    expect(first).toMatchObject({ held: 0, free: [48] });
+    expect((first as Line)['idleExchanges']).toBeLessThan(12);
+    for (const other of others) expect({ ...other, idleExchanges: 0 }).toEqual({ ...first, idleExchanges: 0 });
+  });
+
+  it.each([0, 2])('rank %i is killed: the others end their requests with an error that names it', async (victim) => {
+    const ranks = await startAll({ mode: 'execute', count: 5, transferMs: 1e6 });
+    await Promise.all(ranks.map((rank) => rank.heard('submitted')));
+    const killedAt = performance.now();
+    (ranks[victim] as RankProcess).kill();
+    for (const [rank, process] of ranks.entries()) {
+      if (rank === victim) continue;
+      const lost = await process.heard('lost', 5000);
+      expect(lost).toMatchObject({ name: 'PeerLostError', code: 'ERR_KVT_PEER_LOST' });
+      expect(lost['message']).toContain(`rank ${victim} `);
+      const { outcomes } = await process.heard('done');
+      expect(
+        (outcomes as string[]).filter((line) => line.endsWith('failed ERR_KVT_PEER_LOST')).length,
+      ).toBeGreaterThanOrEqual(4);
+    }
+    expect(performance.now() - killedAt).toBeLessThan(5000);
+  });
+
+  it('a call at another step is named on every rank', async () => {
+    const ranks = await startAll((rank) => ({ mode: 'exchange', steps: 2, last: rank === 1 ? { step: 7 } : {} }));
+    for (const rank of ranks) {
+      const error = await rank.heard('error');
+      expect(error).toMatchObject({ code: 'ERR_KVT_PROTOCOL' });
+      expect(error['message']).toMatch(/different steps: rank 0 3, rank 1 7, rank 2 3/);
+    }
+  });
+
+  it('another schedule is named on every rank', async () => {
+    const check = { planHash: 1, prompts: 4, promptTokens: 0, decodes: 0, receives: 0, freeSlots: 9, live: 0 };
+    const ranks = await startAll((rank) => ({ mode: 'exchange', steps: 1, last: rank === 2 ? { check } : {} }));
+    for (const rank of ranks) {
+      expect((await rank.heard('error'))['message']).toMatch(
+        /different schedules before step 2, prompts in the last step: rank 0 0, rank 1 0, rank 2 4/,
+      );
+    }
+  });
+
+  it('a rank that stays away from an exchange is named', async () => {
+    const ranks = await startAll(
+      (rank) => ({ mode: rank === 1 ? 'stayAway' : 'exchange', steps: 1, last: 'nothing' }),
+      { exchangeTimeoutMs: 400, peerTimeoutMs: 800 },
+    );
+    for (const rank of [ranks[0], ranks[2]] as RankProcess[]) {
+      const error = await rank.heard('error');
+      expect(error).toMatchObject({ code: 'ERR_KVT_TRANSFER_TIMEOUT' });
+      expect(error['message']).toMatch(/rank 1 did not come to the exchange within 400 ms/);
+    }
+  });
+});
+
+describe('joining', () => {
+  it('a rank that never comes: those that wait are told which', async () => {
+    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const group = { size: 3, nonce: '77', rank0Endpoint, joinTimeoutMs: 600, peerTimeoutMs: 800 };
+    const ranks = [0, 1].map((rank) => start({ ...group, rank }, { mode: 'exchange', steps: 1, last: 'nothing' }));
+    for (const rank of ranks) {
+      const refused = await rank.heard('refused', 5000);
+      expect(refused).toMatchObject({ code: 'ERR_KVT_TRANSFER_TIMEOUT' });
+      expect(refused['message']).toMatch(/rank 2 did not join the rank group within 600 ms/);
+    }
+  });
+
+  it('rank 0 never comes: the error names its address', async () => {
+    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const group = { rank: 1, size: 2, nonce: '77', rank0Endpoint, joinTimeoutMs: 300, peerTimeoutMs: 200 };
+    const refused = await start(group, { mode: 'exchange', steps: 1 }).heard('refused', 5000);
+    expect(refused['message']).toContain(`rank 0 at ${rank0Endpoint} did not let rank 1 in`);
+  });
+
+  it('another nonce, another size, a rank twice: refused with the reason; the group is not disturbed', async () => {
+    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const options = { mode: 'exchange', steps: 1, last: 'nothing' };
+    const group = { size: 3, nonce: '77', rank0Endpoint };
+    const zero = start({ ...group, rank: 0 }, options);
+    const stranger = start({ ...group, rank: 1, nonce: '78' }, options);
+    expect(await stranger.heard('refused')).toMatchObject({ code: 'ERR_KVT_COMPATIBILITY' });
+    const oversized = start({ ...group, rank: 1, size: 4 }, options);
+    expect((await oversized.heard('refused'))['message']).toMatch(/rank 1 of 4 cannot join a group of 3/);
+    // The first of two that claim to be rank 1 is let in.
+    const twice = [start({ ...group, rank: 1 }, options), start({ ...group, rank: 1 }, options)];
+    const refused = await Promise.race(
+      twice.map(async (rank, index) => ({ index, line: await rank.heard('refused') })),
+    );
+    expect(refused.line['message']).toMatch(/rank 1 is taken/);
+    const two = start({ ...group, rank: 2 }, options);
+    for (const rank of [zero, two, twice[1 - refused.index] as RankProcess]) {
+      expect(await rank.heard('agreed')).toEqual({ kind: 'agreed', cancelled: [1, 101, 201] });
+    }
+  });
+
+  it('garbage, and frames of strangers, change nothing', async () => {
+    const port = await freePort();
+    const rank0Endpoint = `tcp://127.0.0.1:${port}`;
+    const messenger = await ZeromqMessenger.open();
+    const group = { size: 2, nonce: '77', rank0Endpoint };
+    const zero = start({ ...group, rank: 0 }, { mode: 'exchange', steps: 1, last: 'nothing' });
+    for (let i = 0; i < 200; i++) {
+      messenger.send(
+        rank0Endpoint,
+        Uint8Array.from({ length: i }, (_, at) => (at * 31 + i * 7) & 0xff),
+      );
+      // The magic is right, and all the rest is not.
+      const framed = Uint8Array.from({ length: 24 + i }, (_, at) => (at * 17 + i) & 0xff);
+      framed.set([0x4b, 0x56, 0x47, 0x31, 1, i % 10]);
+      messenger.send(rank0Endpoint, framed);
+    }
+    const one = start({ ...group, rank: 1 }, { mode: 'exchange', steps: 1, last: 'nothing' });
+    for (const rank of [zero, one]) {
+      expect(await rank.heard('agreed')).toEqual({ kind: 'agreed', cancelled: [1, 101] });
+      expect(await withDeadline(rank.exited, 5000, () => 'the rank does not end')).toBe(0);
+    }
+    await messenger.close(0);
+  });
+});

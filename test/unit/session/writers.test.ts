@@ -1,0 +1,223 @@
+import { describe, expect, it } from 'vitest';
+import { CompatibilityError } from '../../../src/errors.js';
+import { buildPageTable, flatRank, type RankInfo, SINGLE_RANK } from '../../../src/mapping/index.js';
+import { instanceFinding } from '../../../src/session/instance-identity.js';
+import type { RxSession } from '../../../src/session/rx-session.js';
+import { salvageableTokens } from '../../../src/session/salvage.js';
+import { VerifiedPrefix } from '../../../src/session/verified-prefix.js';
+import { chooseWriters } from '../../../src/session/writer-choice.js';
+import { type Rank, type RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
+
+function info(place: Partial<RankInfo>, tokensPerBlock = 4): RankInfo {
+  const whole = { ...SINGLE_RANK, layersPerStage: [4], ...place };
+  const ranks = whole.tpSize * whole.ppSize * whole.cpSize;
+  const rankEndpoints = Array.from({ length: ranks }, (_, rank) => `tcp://10.0.0.${rank + 1}:9`);
+  const rank = flatRank(whole);
+  const { table } = buildPageTable({
+    groups: [{ kind: 'attention', windowSize: null, tokensPerBlock, layers: [0, 1, 2, 3], slotCount: 8 }],
+    kvHeads: 2,
+    headDim: 4,
+    dtype: 'bfloat16',
+    poolLayout: 'per-layer',
+    blockLayout: 'HND',
+  });
+  return {
+    packageVersion: '0.0.0',
+    instanceName: 'context',
+    incarnation: BigInt(rank + 1),
+    agent: 'sim',
+    agentMetadata: new Uint8Array(0),
+    endpoint: rankEndpoints[rank] ?? '',
+    rankEndpoints,
+    pageTable: table,
+    ...whole,
+    rank,
+    ...(place.rankEndpoints === undefined ? {} : { rankEndpoints: place.rankEndpoints }),
+  };
+}
+
+const shown = (groups: ReturnType<typeof chooseWriters>) =>
+  groups.map(({ dpRank, writers }) => [
+    dpRank,
+    ...writers.map(({ rank, sendsAux }) => (sendsAux ? `${rank} aux` : rank)),
+  ]);
+
+describe('chooseWriters', () => {
+  it('every overlapping rank, by what any rank says of its instance; the first one sends aux', () => {
+    const context = { tpSize: 2, ppSize: 2, layersPerStage: [3, 1] };
+    const groups = chooseWriters(info({}), info({ ...context, ppRank: 1, tpRank: 1 }), null);
+    expect(shown(groups)).toEqual([[0, '0 aux', 1, 2, 3]]);
+    expect(groups[0]?.writers.map(({ endpoint }) => endpoint)).toEqual([1, 2, 3, 4].map((n) => `tcp://10.0.0.${n}:9`));
+    expect(shown(chooseWriters(info({ tpSize: 4, tpRank: 3 }), info(context), null))).toEqual([[0, '1 aux', 3]]);
+  });
+
+  it('attention DP: the named group, or every one', () => {
+    const context = info({ tpSize: 4, dpSize: 2, attentionDp: true });
+    expect(shown(chooseWriters(info({}), context, 1))).toEqual([[1, '2 aux', 3]]);
+    expect(shown(chooseWriters(info({}), context, null))).toEqual([
+      [0, '0 aux', 1],
+      [1, '2 aux', 3],
+    ]);
+    for (const group of [-1, 2, 0.5]) expect(() => chooseWriters(info({}), context, group)).toThrow(CompatibilityError);
+  });
+
+  it('a rank whose stage has no layer has nobody to ask', () => {
+    const self = info({ ppSize: 2, ppRank: 1, layersPerStage: [4, 0] });
+    expect(() => chooseWriters(self, info({}), null)).toThrow(/no rank of context shares/);
+  });
+});
+
+describe('instanceFinding', () => {
+  const of = (place: Partial<RankInfo>, tokensPerBlock?: number) => info({ tpSize: 2, ...place }, tokensPerBlock);
+
+  it('ranks of one instance', () => {
+    expect(instanceFinding(of({}), of({ tpRank: 1 }))).toBeNull();
+  });
+
+  it.each([
+    [{ instanceName: 'other' }, 'instanceName'],
+    [{ tpSize: 4 }, 'tpSize'],
+    [{ layersPerStage: [5] }, 'layersPerStage'],
+    [{ attentionDp: true, dpSize: 2 }, 'dpSize'],
+    [{ agent: 'host' }, 'agent'],
+    [{ rankEndpoints: ['tcp://10.0.0.1:9', 'tcp://10.0.0.3:9'] }, 'rankEndpoints'],
+  ] as const)('%j: names %s', (place, field) => {
+    expect(instanceFinding(of({}), of({ tpRank: 1, ...place }))?.field).toBe(field);
+  });
+
+  it('another block size', () => {
+    expect(instanceFinding(of({}), of({ tpRank: 1 }, 8))).toMatchObject({ field: 'tokensPerBlock', a: '4', b: '8' });
+  });
+});
+
+describe('VerifiedPrefix', () => {
+  it('grows over slices in any order, twice, and stops at a gap', () => {
+    const prefix = new VerifiedPrefix();
+    const ends = (
+      [
+        [2, 4],
+        [0, 1],
+        [0, 1],
+        [6, 9],
+        [1, 2],
+        [5, 6],
+        [4, 4],
+      ] as const
+    ).map(([begin, end]) => {
+      prefix.add(begin, end);
+      return prefix.endBlock;
+    });
+    expect(ends).toEqual([0, 1, 1, 1, 4, 4, 4]);
+    prefix.add(4, 5);
+    expect(prefix.endBlock).toBe(9);
+  });
+
+  it('remembers a bounded number of slices that came too early', () => {
+    const prefix = new VerifiedPrefix();
+    for (let block = 1; block <= 100; block += 1) prefix.add(block, block + 1);
+    prefix.add(0, 1);
+    expect(prefix.endBlock).toBe(65);
+  });
+});
+
+describe('salvageableTokens', () => {
+  const session = (verifiedEndBlock: number, prepopulatedLen = 0) =>
+    ({
+      outcome: 'failed',
+      expected: [{ verifiedEndBlock, peer: { info: info({}) } }],
+      request: { promptTokens: new Uint32Array(40), prepopulatedLen },
+    }) as unknown as RxSession;
+  const group = { kind: 'attention', windowSize: null, tokensPerBlock: 4, layers: [0], slotCount: 16 } as const;
+
+  it('full attention: what arrived, in whole blocks of the receiver', () => {
+    expect(salvageableTokens(session(3), [group])).toBe(12);
+    expect(salvageableTokens(session(3), [group, { ...group, tokensPerBlock: 8 }])).toBe(8);
+    expect(salvageableTokens(session(3, 12), [group])).toBe(0);
+    expect(salvageableTokens({ ...session(3), expected: [] } as unknown as RxSession, [group])).toBe(0);
+  });
+
+  it('a window: only when token k sees nothing that was left out', () => {
+    // The end of the prompt looks at the blocks from 8 on: (40 - 8 + 1) / 4.
+    const window = { ...group, windowSize: 8 };
+    expect(salvageableTokens(session(9), [group, window])).toBe(0);
+    expect(salvageableTokens(session(10), [group, window])).toBe(40);
+    expect(salvageableTokens(session(3), [group, { ...group, windowSize: 64 }])).toBe(12);
+  });
+
+  it('recurrent state comes with the last slice', () => {
+    expect(salvageableTokens(session(9), [group, { ...group, kind: 'state' }])).toBe(0);
+  });
+});
+
+describe('who may be a receiver', () => {
+  it('a rank that asks twice with another ticket, and one of another instance, are refused; the request goes on', async () => {
+    const world = new RankWorld();
+    const context = await world.instance('context');
+    const generation = await world.instance('generation', { tpSize: 2 });
+    const [other] = (await world.instance('other')) as [Rank];
+    const sent = world.place(context, 'context');
+    const endpoint = context[0]?.transceiver.endpoint ?? '';
+    const received = world.place(generation, 'generation', { endpoint });
+    const [twice] = world.place(generation, 'generation', { endpoint, firstSlot: 1 }) as [RankRequest];
+    const [foreign] = world.place([other], 'generation', { endpoint }) as [RankRequest];
+    const [first, second] = received as [RankRequest, RankRequest];
+    world.ask([first]);
+    await world.run(50);
+    expect(sent[0]?.rank.transceiver.receiverReady(sent[0].request)).toBe(false);
+    world.ask([twice, foreign]);
+    await world.run(50);
+    const errors = [twice, foreign].map(
+      ({ rank, request }) => rank.settled.find((settled) => settled.request === request)?.error,
+    );
+    expect(errors[0]).toMatchObject({ details: { remoteCode: 'ERR_KVT_SESSION_RETIRED' } });
+    expect(errors[0]?.message).toContain('cancel the earlier attempt first');
+    expect(errors[1]).toMatchObject({ details: { remoteCode: 'ERR_KVT_COMPATIBILITY' } });
+    expect(errors[1]?.message).toContain('another instance');
+    world.ask([second]);
+    await world.run(50);
+    world.chunk(sent, 0, 16);
+    await world.run(50);
+    for (const placed of received) {
+      expect(placed.rank.settled.at(-1)).toMatchObject({ outcome: 'completed' });
+      expect(world.wrongWords(placed)).toBe(0);
+    }
+    expect(world.leftovers()).toEqual([]);
+  });
+
+  it('a rank of another DP group of the same instance is refused', async () => {
+    const world = new RankWorld();
+    const context = await world.instance('context');
+    const generation = await world.instance('generation', { tpSize: 4, dpSize: 2 });
+    const sent = world.place(context, 'context');
+    const endpoint = context[0]?.transceiver.endpoint ?? '';
+    const received = world.place(generation, 'generation', { endpoint });
+    world.chunk(sent, 0, 8);
+    world.ask(received.slice(0, 1));
+    await world.run(50);
+    world.ask(received.slice(2, 3));
+    await world.run(50);
+    expect(received[2]?.rank.settled[0]?.error?.message).toContain('has no part of what generation rank 0');
+    expect(received[0]?.rank.settled).toEqual([]);
+  });
+
+  it('one rank cancels before the context request exists: its siblings hear it', async () => {
+    const world = new RankWorld();
+    const context = await world.instance('context');
+    const generation = await world.instance('generation', { tpSize: 2 });
+    const sent = world.place(context, 'context');
+    const received = world.place(generation, 'generation', { endpoint: context[0]?.transceiver.endpoint ?? '' });
+    world.ask(received);
+    await world.run(50);
+    const [first] = received as [RankRequest];
+    first.rank.transceiver.cancelRequest(first.request, 'client left');
+    await world.run(50);
+    expect(received.map(({ rank }) => rank.settled.map(({ outcome }) => outcome))).toEqual([
+      ['cancelled'],
+      ['cancelled'],
+    ]);
+    expect(sent[0]?.rank.transceiver.receiverReady(sent[0].request)).toBe(false);
+    await world.run(20);
+    expect(context[0]?.settled).toMatchObject([{ outcome: 'cancelled' }]);
+    expect(world.leftovers()).toEqual([]);
+  });
+});
