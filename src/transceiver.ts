@@ -16,6 +16,7 @@ import { Sender } from './session/sender.js';
 import { TransferLedger } from './session/transfer-ledger.js';
 import { WriterFences } from './session/writer-fences.js';
 import { type Frame, parseEndpoint } from './wire/index.js';
+import type { Cancel } from './wire/messages.js';
 import type { Messenger } from './wire/messenger.js';
 
 /** How often clocks, liveness and repeats without a timer of their own are looked at. */
@@ -109,6 +110,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       clock,
       self: () => (this.#rankInfo.rankEndpoints.length === 0 ? null : this.#rankInfo),
       newNonce: newTicket,
+      busy: () => this.#busyEndpoints(),
       counters,
       events: {
         onReady: (peer) => {
@@ -276,23 +278,17 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   #onFrame(frame: Frame): void {
     if (this.#lifecycle === 'closed') return;
-    const { message, incarnation } = frame;
+    const { message, incarnation, minor } = frame;
     if (message.type === 'HELLO') {
       if (message.rankInfo.incarnation !== incarnation) this.#counters.add('protocol_error:hello_incarnation');
-      else this.#peers.onHello(message);
+      else this.#peers.onHello(message, minor);
       return;
     }
     if (message.type === 'HELLO_ACK') {
-      this.#peers.onHelloAck(message, incarnation);
+      this.#peers.onHelloAck(message, { incarnation, minor });
       return;
     }
     const peer = this.#peers.sender(incarnation);
-    if (message.type === 'CANCEL') {
-      // Answered also for a stranger: a rank that remembers nothing must not leave the asker waiting.
-      if (message.from === 'generation') this.#sender.onCancel(peer, message);
-      else this.#receiver.onCancel(message);
-      return;
-    }
     if (peer === null) {
       this.#onStrangersFrame(message);
       return;
@@ -311,10 +307,13 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#receiver.onWriterReport(peer, message);
         break;
       case 'REPORT_ACK':
-        this.#sender.onReportAck(message.ticket, message.drained);
+        this.#sender.onReportAck(peer, message);
         break;
       case 'STATUS':
-        this.#sender.onStatus(peer, message.rid, message.ticket);
+        this.#sender.onStatus(peer, message);
+        break;
+      case 'CANCEL':
+        this.#onCancel(peer, message);
         break;
       case 'PING':
         this.#peers.onPing(peer, message, this.#load());
@@ -333,11 +332,18 @@ export class KvCacheTransceiver implements CacheTransceiver {
     }
   }
 
+  /** Answered where nobody else is known: a rank that remembers nothing must not leave the asker waiting. */
   #onStrangersFrame(message: Frame['message']): void {
     this.#counters.add(`unknown_peer:${message.type}`);
+    if ('endpoint' in message && this.#peers.isTaken(message.endpoint)) return;
     if (message.type === 'REQUEST_DATA' || message.type === 'STATUS') this.#sender.refuseStranger(message);
+    else if (message.type === 'CANCEL') this.#onCancel(null, message);
     else if (message.type === 'PING') this.#peers.onPing(null, message, this.#load());
-    else if (message.type === 'GOODBYE') this.#peers.onGoodbye(null, message);
+  }
+
+  #onCancel(peer: Peer | null, cancel: Cancel): void {
+    if (cancel.from === 'generation') this.#sender.onCancel(peer, cancel);
+    else this.#receiver.onCancel(peer, cancel);
   }
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {
@@ -366,7 +372,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       }
       this.#sender.sweep();
       this.#receiver.sweep();
-      this.#peers.sweep(this.#busyEndpoints(), this.#load());
+      this.#peers.sweep(this.#load());
     });
   }
 

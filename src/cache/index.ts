@@ -15,3 +15,4 @@ export type { PageMove, PageMover, PagesReady } from './page-mover.js';
 export { PagedCacheManager } from './paged-cache-manager.js';
 export type { PrefixLocation } from './prefix-reuse.js';
 export { ReservingCacheManager, type ReservingCacheManagerOptions } from './reserving-cache-manager.js';
+export { StageCache } from './stage-cache.js';

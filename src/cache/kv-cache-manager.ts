@@ -73,6 +73,11 @@ export interface KvCacheManager {
   readonly layerGroups: readonly LayerGroup[];
   /** Absent: grows by the chunk, nothing speculative. */
   readonly allocation?: CacheAllocation;
+  /**
+   * The manager behind a view of some of its layer groups. Transfers pin there, in all groups: ranks with different views then hold alike.
+   * Absent: this one has all groups.
+   */
+  readonly whole?: KvCacheManager;
 
   /**
    * Admits a request and matches its prefix against reusable blocks, those in host memory included.

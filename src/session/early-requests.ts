@@ -1,14 +1,16 @@
 import type { Clock } from '../clock.js';
 import type { RequestData } from '../wire/messages.js';
 import { BoundedMap } from './bounded-map.js';
-import type { Peer } from './peer-registry.js';
+import type { Peer } from './peer.js';
 
 /** Cancels of requests that are not here yet. */
 const REMEMBERED_CANCELS = 16384;
-/** REQUEST_DATA of requests that are not here yet; beyond it a receiver is not answered and repeats. */
+/** REQUEST_DATA of requests that are not here yet. A receiver beyond it repeats until there is room, or cancels, and that is answered. */
 const MAX_EARLY_REQUESTS = 16384;
 /** Slots that they name together: 64 MiB. */
 const MAX_EARLY_SLOTS = 16 * 1024 * 1024;
+/** One peer gets this part of both, so that it cannot keep the others out. */
+const PEER_PART = 1 / 8;
 
 export interface EarlyRequest {
   readonly peer: Peer;
@@ -16,45 +18,70 @@ export interface EarlyRequest {
   readonly expiresAtMs: number;
 }
 
+interface Load {
+  requests: number;
+  slots: number;
+}
+
 /** Role: what generation ranks said of requests before the executor brought them. Bounded, and swept by each one's own deadline. */
 export class EarlyRequests {
   readonly #clock: Clock;
+  readonly #maxWaitMs: number;
   readonly #requests = new Map<bigint, Map<bigint, EarlyRequest>>();
+  readonly #byTicket = new Map<bigint, EarlyRequest>();
   readonly #cancels = new BoundedMap<bigint, string>(REMEMBERED_CANCELS);
-  #count = 0;
-  #slotCount = 0;
+  readonly #load: Load = { requests: 0, slots: 0 };
+  readonly #loads = new Map<Peer, Load>();
 
-  constructor(clock: Clock) {
+  /** @param maxWaitMs what a question waits at most, whatever its receiver says */
+  constructor(clock: Clock, maxWaitMs: number) {
     this.#clock = clock;
+    this.#maxWaitMs = maxWaitMs;
   }
 
   get count(): number {
-    return this.#count;
+    return this.#load.requests;
+  }
+
+  /** Peers with a question here. */
+  get peerCount(): number {
+    return this.#loads.size;
   }
 
   has(rid: bigint, ticket: bigint): boolean {
-    return this.#requests.get(rid)?.has(ticket) === true;
+    return this.#byTicket.get(ticket)?.message.rid === rid;
   }
 
-  /** False when there is no room. */
-  keep(peer: Peer, message: RequestData): boolean {
+  of(ticket: bigint): EarlyRequest | undefined {
+    return this.#byTicket.get(ticket);
+  }
+
+  /** @returns why there is no room: the table's, or this peer's part of it, is full */
+  keep(peer: Peer, message: RequestData): 'kept' | 'full' | 'peer_full' {
     const { rid, ticket, timeLeftMs } = message;
-    if (this.has(rid, ticket)) return true;
+    if (this.has(rid, ticket)) return 'kept';
     const slots = slotsOf(message);
-    if (this.#count >= MAX_EARLY_REQUESTS || this.#slotCount + slots > MAX_EARLY_SLOTS) return false;
+    if (isFull(this.#load, slots, 1)) return 'full';
+    const load = this.#loads.get(peer) ?? { requests: 0, slots: 0 };
+    if (isFull(load, slots, PEER_PART)) return 'peer_full';
+    const expiresAtMs = this.#clock.now() + Math.min(timeLeftMs, this.#maxWaitMs);
+    const entry: EarlyRequest = { peer, message, expiresAtMs };
     const entries = this.#requests.get(rid) ?? new Map<bigint, EarlyRequest>();
-    entries.set(ticket, { peer, message, expiresAtMs: this.#clock.now() + timeLeftMs });
+    entries.set(ticket, entry);
     this.#requests.set(rid, entries);
-    this.#count += 1;
-    this.#slotCount += slots;
-    return true;
+    this.#byTicket.set(ticket, entry);
+    this.#loads.set(peer, load);
+    for (const each of [this.#load, load]) {
+      each.requests += 1;
+      each.slots += slots;
+    }
+    return 'kept';
   }
 
   take(rid: bigint): EarlyRequest[] {
     const entries = [...(this.#requests.get(rid)?.values() ?? [])];
     this.#requests.delete(rid);
-    this.#count -= entries.length;
-    for (const { message } of entries) this.#slotCount -= slotsOf(message);
+    for (const entry of entries) this.#gone(entry);
     return entries;
   }
 
@@ -106,13 +133,27 @@ export class EarlyRequests {
     for (const [ticket, entry] of entries) {
       if (!gone(entry)) continue;
       entries.delete(ticket);
-      this.#count -= 1;
-      this.#slotCount -= slotsOf(entry.message);
+      this.#gone(entry);
     }
     if (entries.size === 0) this.#requests.delete(rid);
+  }
+
+  #gone({ peer, message }: EarlyRequest): void {
+    this.#byTicket.delete(message.ticket);
+    const load = this.#loads.get(peer);
+    if (load === undefined) return;
+    for (const each of [this.#load, load]) {
+      each.requests -= 1;
+      each.slots -= slotsOf(message);
+    }
+    if (load.requests === 0) this.#loads.delete(peer);
   }
 }
 
 function slotsOf({ runs }: RequestData): number {
   return runs.reduce((sum, run) => sum + run.slots.length, 0);
+}
+
+function isFull({ requests, slots }: Load, moreSlots: number, part: number): boolean {
+  return requests >= MAX_EARLY_REQUESTS * part || slots + moreSlots > MAX_EARLY_SLOTS * part;
 }

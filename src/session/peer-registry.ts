@@ -9,15 +9,19 @@ import {
   TransportError,
   type WireError,
 } from '../errors.js';
-import { explainCompatibility, explainTopology, type Finding, ranksOverlap } from '../mapping/index.js';
+import { type Finding, ranksOverlap } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
-import { WIRE_MAJOR } from '../wire/index.js';
+import { negotiateMajor, SUPPORTED_MAJORS } from '../wire/index.js';
 import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
+import { type Claim, type Greeting, Greetings } from './greetings.js';
+import { findingsAgainst, incompatible, type Peer, peerIdentity, peerName } from './peer.js';
 import { linkPeer, type PeerLink } from './peer-link.js';
-import { Repeater } from './repeater.js';
+import { MAX_PEERS, PeerUse, UNVERIFIED_IDLE_MS, VERIFIED_IDLE_MS } from './peer-use.js';
+
+export type { Peer } from './peer.js';
 
 export const HELLO_TIMEOUT_MS = 5000;
 export const PING_INTERVAL_MS = 1000;
@@ -26,21 +30,10 @@ export const PEER_DEAD_AFTER_MS = 3000;
 const ERROR_INTERVAL_MS = 1000;
 /** Greetings at once: what a peer publishes of its instance decides whom this rank greets. */
 const MAX_GREETINGS = 4096;
+/** A peer that has just proved that it is there is not asked again: a HELLO is much larger than what a stranger sends to provoke it. */
+const PROBE_INTERVAL_MS = 1000;
 
-/** A rank whose HELLO was accepted, or that accepted ours, or both. One object per incarnation; only the registry changes it. */
-export interface Peer {
-  /** For messages to people: instance, rank, endpoint. */
-  readonly name: string;
-  readonly endpoint: string;
-  readonly incarnation: bigint;
-  readonly info: RankInfo;
-  /** Its data overlaps ours. One that does not is only good for what it says of its instance. */
-  readonly overlaps: boolean;
-  /** How to write into its pages: there once its HELLO was accepted, if it overlaps. */
-  link: PeerLink | null;
-  /** It accepted our HELLO, so that it can write into ours. */
-  greeted: boolean;
-}
+const FULL = `${MAX_PEERS} ranks are peers of this one and all in use: retry later, or spread the instances over more servers`;
 
 export interface PeerEvents {
   readonly onReady: (peer: Peer) => void;
@@ -49,13 +42,13 @@ export interface PeerEvents {
   readonly onLost: (peer: Peer, error: PeerLostError) => void;
 }
 
-interface Greeting {
-  readonly nonce: bigint;
-  readonly startedAtMs: number;
-  /** Nobody waits for this peer; it only shows which process answers at the endpoint of a live one. */
-  probe: boolean;
-  /** HELLO that claims to come from there, judged when the endpoint itself has answered. */
-  claim: Hello | null;
+/** An accepted HELLO of ours. */
+interface Answer {
+  readonly self: RankInfo;
+  readonly rankInfo: RankInfo;
+  readonly minor: number;
+  /** Tells whoever waits for this peer. */
+  readonly refuse: (error: KvTransceiverError) => void;
 }
 
 /**
@@ -70,19 +63,22 @@ export class PeerRegistry {
   readonly #agent: TransferAgent;
   readonly #clock: Clock;
   readonly #self: () => RankInfo | null;
-  readonly #newNonce: () => bigint;
+  readonly #busy: () => ReadonlySet<string>;
   readonly #counters: Counters;
   readonly #events: PeerEvents;
-  readonly #repeater: Repeater;
-  readonly #greetings = new Map<string, Greeting>();
+  readonly #greetings: Greetings;
+  readonly #use: PeerUse;
   readonly #byEndpoint = new Map<string, Peer>();
   readonly #byIncarnation = new Map<bigint, Peer>();
   readonly #lastHeardMs = new Map<Peer, number>();
   readonly #lastErrorMs = new WeakMap<Peer, number>();
+  readonly #lastProofMs = new WeakMap<Peer, number>();
+  /** Told that nothing is wanted of them. */
+  readonly #leaving = new WeakSet<Peer>();
   /** Endpoint -> incarnation whose memory is being mapped right now. */
   readonly #linking = new Map<string, bigint>();
-  /** Incarnations that accepted our HELLO while the link that theirs began was still being made. */
-  readonly #awaitingLink = new Set<bigint>();
+  /** By incarnation: who accepted our HELLO while the link that theirs began was still being made. */
+  readonly #awaitingLink = new Map<bigint, Answer>();
   /** Endpoints to greet once this rank has joined its instance. */
   readonly #ungreeted = new Set<string>();
   #lastPingMs = 0;
@@ -96,6 +92,8 @@ export class PeerRegistry {
     readonly self: () => RankInfo | null;
     /** Never the same twice, not guessable. */
     readonly newNonce: () => bigint;
+    /** Endpoints of peers that a session needs. */
+    readonly busy: () => ReadonlySet<string>;
     readonly counters: Counters;
     readonly events: PeerEvents;
   }) {
@@ -103,10 +101,11 @@ export class PeerRegistry {
     this.#agent = options.agent;
     this.#clock = options.clock;
     this.#self = options.self;
-    this.#newNonce = options.newNonce;
+    this.#busy = options.busy;
     this.#counters = options.counters;
     this.#events = options.events;
-    this.#repeater = new Repeater(options.clock);
+    this.#greetings = new Greetings(options.clock, options.newNonce);
+    this.#use = new PeerUse(options.clock);
   }
 
   get peers(): readonly Peer[] {
@@ -126,14 +125,17 @@ export class PeerRegistry {
   /** The peer that sent a frame, by the incarnation in its header. Marks it alive. */
   sender(incarnation: bigint): Peer | null {
     const peer = this.#byIncarnation.get(incarnation) ?? null;
-    if (peer !== null) this.#lastHeardMs.set(peer, this.#clock.now());
+    if (peer !== null) {
+      this.#lastHeardMs.set(peer, this.#clock.now());
+      this.#use.used(peer);
+    }
     return peer;
   }
 
   /** Starts a HELLO unless this endpoint was greeted or is being greeted. */
   greet(endpoint: string): void {
     if (this.#closed || this.greetedAt(endpoint) !== null) return;
-    const running = this.#greetings.get(endpoint);
+    const running = this.#greetings.at(endpoint);
     if (running !== undefined) running.probe = false;
     else if (this.#greetings.size + this.#ungreeted.size >= MAX_GREETINGS)
       this.#events.onRefused(
@@ -149,6 +151,17 @@ export class PeerRegistry {
     if (!this.#closed && this.at(endpoint) !== null) this.#probe(endpoint, null);
   }
 
+  /**
+   * A stranger says that it is at this endpoint. Where a live peer is nothing is sent that could end something there, not even a refusal:
+   * the endpoint is asked who it is. If it is a new process, that shows, and the stranger repeats what it wanted.
+   * @returns false when nobody is known there, so that the stranger may be answered
+   */
+  isTaken(endpoint: string): boolean {
+    if (this.at(endpoint) === null) return false;
+    this.doubt(endpoint);
+    return true;
+  }
+
   /** `self` is there from now on. */
   joined(): void {
     const endpoints = [...this.#ungreeted];
@@ -156,23 +169,25 @@ export class PeerRegistry {
     for (const endpoint of endpoints) this.greet(endpoint);
   }
 
-  onHello(hello: Hello): void {
+  /** @param minor of the frame: the newest that its sender speaks */
+  onHello(hello: Hello, minor: number): void {
     const { rankInfo } = hello;
     const { endpoint, incarnation } = rankInfo;
     const self = this.#self();
-    if (this.#closed || self === null || this.#linking.get(endpoint) === incarnation) return;
+    if (this.#closed || self === null || this.#linking.has(endpoint)) return;
     if (this.#isElsewhere(rankInfo)) return;
     const known = this.#byEndpoint.get(endpoint);
     if (known !== undefined && known.incarnation !== incarnation) {
-      this.#probe(endpoint, hello);
+      this.#probe(endpoint, { hello, minor });
       return;
     }
+    if (known !== undefined) this.#use.used(known);
     if (known !== undefined && (known.link !== null || !known.overlaps)) {
       this.#accept(endpoint, hello.nonce);
       return;
     }
-    if (!hello.supportedMajors.includes(WIRE_MAJOR)) {
-      const message = `this rank speaks wire version ${WIRE_MAJOR}, the peer ${hello.supportedMajors.join(', ')}: upgrade the older side`;
+    if (negotiateMajor(hello.supportedMajors) === null) {
+      const message = `this rank speaks wire version ${SUPPORTED_MAJORS.join(', ')}, the peer ${hello.supportedMajors.join(', ')}: upgrade the older side`;
       this.#refuse(endpoint, hello.nonce, message, []);
       return;
     }
@@ -182,31 +197,36 @@ export class PeerRegistry {
       this.#refuse(endpoint, hello.nonce, incompatible(findings), findings);
       return;
     }
+    if (known === undefined && !this.#hasRoom({ alsoVerified: false })) {
+      this.#counters.add('hello_refused_full');
+      this.#refuse(endpoint, hello.nonce, FULL, []);
+      return;
+    }
     if (!ranksOverlap(self, rankInfo)) {
       // Nothing will be written there: its memory is not loaded.
       this.#accept(endpoint, hello.nonce);
-      this.#add({ ...peerIdentity(rankInfo), overlaps: false, link: null, greeted: false });
+      this.#add({ ...peerIdentity(rankInfo), overlaps: false, link: null, greeted: false }, minor);
       return;
     }
     this.#linking.set(endpoint, incarnation);
     linkPeer(this.#agent, self, rankInfo).then(
       (link) => {
-        this.#linked(hello, link);
-        if (this.#awaitingLink.delete(incarnation)) this.#linkGreeted(self, rankInfo);
+        this.#linked({ hello, minor }, link);
+        this.#takeWaiting(incarnation, (answer) => this.#linkGreeted(answer));
       },
       (cause: unknown) => {
         this.#linking.delete(endpoint);
-        if (this.#awaitingLink.delete(incarnation)) this.#unreachable(rankInfo, cause);
-        const message = `${peerName(rankInfo)}: its memory cannot be reached: ${describe(cause)}`;
-        this.#refuse(endpoint, hello.nonce, message, []);
+        this.#takeWaiting(incarnation, (answer) => answer.refuse(unreachable(rankInfo, cause)));
+        this.#refuse(endpoint, hello.nonce, unreachable(rankInfo, cause).message, []);
       },
     );
   }
 
-  /** @param incarnation of the process that answers */
-  onHelloAck(ack: HelloAck, incarnation: bigint): void {
+  /** @param from what the frame says of the process that answers */
+  onHelloAck(ack: HelloAck, from: { readonly incarnation: bigint; readonly minor: number }): void {
+    const { incarnation, minor } = from;
     const { endpoint, answer } = ack;
-    const greeting = this.#greetings.get(endpoint);
+    const greeting = this.#greetings.at(endpoint);
     const self = this.#self();
     if (greeting === undefined || greeting.nonce !== ack.nonce || self === null) {
       this.#counters.add('stale:HELLO_ACK');
@@ -217,8 +237,9 @@ export class PeerRegistry {
       return;
     }
     if (answer.accepted && this.#isElsewhere(answer.rankInfo)) return;
-    this.#endGreeting(endpoint);
+    this.#greetings.end(endpoint);
     const known = this.#byEndpoint.get(endpoint);
+    if (known?.incarnation === incarnation && greeting.probe) this.#lastProofMs.set(known, this.#clock.now());
     if (known !== undefined && known.incarnation !== incarnation)
       this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`);
     else if (greeting.claim !== null) this.#counters.add('claims_refuted');
@@ -244,40 +265,49 @@ export class PeerRegistry {
     }
     // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here. Unless it bounces: then
     // both agents talk to each other.
-    if (this.#agent.bounces === true && ranksOverlap(self, rankInfo)) this.#linkGreeted(self, rankInfo);
-    else this.#greeted(self, rankInfo, null);
-    if (greeting.claim?.rankInfo.incarnation === incarnation) this.onHello(greeting.claim);
+    const whole: Answer = { self, rankInfo, minor, refuse };
+    if (this.#agent.bounces === true && ranksOverlap(self, rankInfo)) this.#linkGreeted(whole);
+    else this.#greeted(whole, null);
+    const { claim } = greeting;
+    if (claim?.hello.rankInfo.incarnation === incarnation) this.onHello(claim.hello, claim.minor);
   }
 
-  #greeted(self: RankInfo, rankInfo: RankInfo, link: PeerLink | null): void {
-    const known = this.#byEndpoint.get(rankInfo.endpoint);
-    if (known?.incarnation === rankInfo.incarnation) {
+  #greeted({ self, rankInfo, minor, refuse }: Answer, link: PeerLink | null): void {
+    const { endpoint, incarnation } = rankInfo;
+    const known = this.#byEndpoint.get(endpoint);
+    if (known?.incarnation === incarnation) {
       if (known.link === null) known.link = link;
       else if (link !== null) this.#unlink(link);
       known.greeted = true;
       this.#events.onReady(known);
       return;
     }
-    if (known?.greeted === true) {
-      // It answered at that endpoint while this link was made, so that it is the newer one.
+    // One that was greeted answered there while this link was made, so that it is the newer one.
+    const isStale = known?.greeted === true || this.#isElsewhere(rankInfo);
+    if (!isStale && known !== undefined) this.lose(known, `another process answers at ${endpoint}`);
+    const hasRoom = isStale || this.#hasRoom({ alsoVerified: true });
+    if (isStale || !hasRoom) {
       if (link !== null) this.#unlink(link);
+      if (hasRoom) return;
+      this.#counters.add('hello_refused_full');
+      refuse(new ResourceError(`${endpoint}: ${FULL}`));
       return;
     }
-    if (known !== undefined) this.lose(known, `another process answers at ${rankInfo.endpoint}`);
-    this.#add({ ...peerIdentity(rankInfo), overlaps: ranksOverlap(self, rankInfo), link, greeted: true });
+    this.#add({ ...peerIdentity(rankInfo), overlaps: ranksOverlap(self, rankInfo), link, greeted: true }, minor);
   }
 
   /** Ready only once the agent knows the peer. A link that the peer's own HELLO began is waited for. */
-  #linkGreeted(self: RankInfo, rankInfo: RankInfo): void {
+  #linkGreeted(answer: Answer): void {
+    if (this.#closed) return;
+    const { self, rankInfo } = answer;
     const { endpoint, incarnation } = rankInfo;
     const known = this.#byEndpoint.get(endpoint);
-    if (this.#closed) return;
     if (known?.incarnation === incarnation && known.link !== null) {
-      this.#greeted(self, rankInfo, null);
+      this.#greeted(answer, null);
       return;
     }
     if (this.#linking.get(endpoint) === incarnation) {
-      this.#awaitingLink.add(incarnation);
+      this.#awaitingLink.set(incarnation, answer);
       return;
     }
     this.#linking.set(endpoint, incarnation);
@@ -285,21 +315,21 @@ export class PeerRegistry {
       (link) => {
         this.#linking.delete(endpoint);
         if (this.#closed) this.#unlink(link);
-        else this.#greeted(self, rankInfo, link);
-        if (this.#awaitingLink.delete(incarnation)) this.#linkGreeted(self, rankInfo);
+        else this.#greeted(answer, link);
+        this.#takeWaiting(incarnation, (waiting) => this.#linkGreeted(waiting));
       },
       (cause: unknown) => {
         this.#linking.delete(endpoint);
-        this.#awaitingLink.delete(incarnation);
-        this.#unreachable(rankInfo, cause);
+        if (!this.#closed) answer.refuse(unreachable(rankInfo, cause));
+        this.#takeWaiting(incarnation, (waiting) => waiting.refuse(unreachable(rankInfo, cause)));
       },
     );
   }
 
-  #unreachable(rankInfo: RankInfo, cause: unknown): void {
-    const { endpoint } = rankInfo;
-    const message = `${peerName(rankInfo)}: its memory cannot be reached: ${describe(cause)}`;
-    if (!this.#closed) this.#events.onRefused(endpoint, new TransportError(message, { peer: endpoint, drained: true }));
+  #takeWaiting(incarnation: bigint, use: (answer: Answer) => void): void {
+    const answer = this.#awaitingLink.get(incarnation);
+    this.#awaitingLink.delete(incarnation);
+    if (answer !== undefined && !this.#closed) use(answer);
   }
 
   #unlink(link: PeerLink): void {
@@ -311,7 +341,7 @@ export class PeerRegistry {
       // Whoever pings believes to be a peer, but this process lost it, or is a new one: told so, it can greet again at once.
       const reason = 'this process does not know you, send HELLO first';
       this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
-    } else this.#channel.send(ping.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
+    } else this.#channel.send(peer.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
   }
 
   /** Tells a known sender that its frame was not understood. */
@@ -335,10 +365,8 @@ export class PeerRegistry {
     if (peer !== undefined) this.lose(peer, 'its connection broke');
   }
 
-  /** From a peer, or from a process that says that it answers at a peer's endpoint now. */
-  onGoodbye(sender: Peer | null, goodbye: Goodbye): void {
-    if (sender !== null) this.lose(sender, `it said goodbye: ${goodbye.reason}`);
-    else if (this.at(goodbye.endpoint) !== null) this.#probe(goodbye.endpoint, null);
+  onGoodbye(sender: Peer, goodbye: Goodbye): void {
+    this.lose(sender, `it said goodbye: ${goodbye.reason}`);
   }
 
   lose(peer: Peer, why: string): void {
@@ -346,6 +374,7 @@ export class PeerRegistry {
     this.#byEndpoint.delete(peer.endpoint);
     this.#byIncarnation.delete(peer.incarnation);
     this.#lastHeardMs.delete(peer);
+    this.#use.forget(peer);
     this.#counters.add('peers_lost');
     this.#events.onLost(peer, new PeerLostError(`lost ${peer.name}: ${why}`, { peer: peer.name }));
     this.#channel.forget(peer.endpoint);
@@ -353,14 +382,12 @@ export class PeerRegistry {
     if (peer.link !== null) this.#unlink(peer.link);
   }
 
-  /** Pings peers that have live sessions, declares silent ones dead, ends greetings that nobody answers. */
-  sweep(busy: ReadonlySet<string>, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
+  /** Pings peers that have live sessions, declares silent ones dead, lets go of those idle for long, ends greetings that nobody answers. */
+  sweep(self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
     const now = this.#clock.now();
-    for (const [endpoint, greeting] of [...this.#greetings]) {
-      if (now - greeting.startedAtMs < HELLO_TIMEOUT_MS) continue;
-      this.#endGreeting(endpoint);
+    for (const [endpoint, greeting] of this.#greetings.expire(HELLO_TIMEOUT_MS)) {
       if (greeting.probe) continue;
-      this.#channel.forget(endpoint);
+      if (this.at(endpoint) === null) this.#channel.forget(endpoint);
       this.#events.onRefused(
         endpoint,
         new TransferTimeoutError(
@@ -371,12 +398,15 @@ export class PeerRegistry {
     }
     const ping = now - this.#lastPingMs >= PING_INTERVAL_MS;
     if (ping) this.#lastPingMs = now;
+    const busy = this.#busy();
     for (const peer of this.peers) {
       if (!busy.has(peer.endpoint)) {
         // Silence counts from the moment somebody listens for it.
         this.#lastHeardMs.set(peer, now);
+        this.#letGoIfIdle(peer);
         continue;
       }
+      this.#use.used(peer);
       if (now - (this.#lastHeardMs.get(peer) ?? now) >= PEER_DEAD_AFTER_MS)
         this.lose(peer, `silent for ${PEER_DEAD_AFTER_MS} ms`);
       else if (ping) this.#channel.send(peer.endpoint, { type: 'PING', endpoint: this.#channel.endpoint, ...self });
@@ -385,12 +415,11 @@ export class PeerRegistry {
 
   close(): void {
     this.#closed = true;
-    this.#repeater.stopAll();
-    this.#greetings.clear();
+    this.#greetings.close();
     this.#ungreeted.clear();
   }
 
-  #linked(hello: Hello, link: PeerLink): void {
+  #linked({ hello, minor }: Claim, link: PeerLink): void {
     const { rankInfo } = hello;
     this.#linking.delete(rankInfo.endpoint);
     const known = this.#byEndpoint.get(rankInfo.endpoint);
@@ -399,12 +428,38 @@ export class PeerRegistry {
       this.#accept(rankInfo.endpoint, hello.nonce);
       return;
     }
-    if (this.#closed || known !== undefined) {
+    // Asked again: two endpoints may have named this incarnation while neither was a peer yet.
+    if (this.#closed || known !== undefined || this.#isElsewhere(rankInfo)) {
       this.#unlink(link);
       return;
     }
-    this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false });
+    this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false }, minor);
     this.#accept(rankInfo.endpoint, hello.nonce);
+  }
+
+  /** Room for one more peer, made if need be. */
+  #hasRoom(options: { readonly alsoVerified: boolean }): boolean {
+    if (this.#byEndpoint.size + this.#linking.size < MAX_PEERS) return true;
+    const idle = this.#use.leastUsed(this.#busy(), options);
+    if (idle === null) return false;
+    this.#counters.add('peers_displaced');
+    this.lose(idle, 'another rank takes its place');
+    return true;
+  }
+
+  /**
+   * Only one that proved to be at its endpoint is told: a goodbye to an address that a stranger named may end another there. It is lost one
+   * sweep later, because a connection that is closed drops what is queued; whoever needs it meanwhile greets it again.
+   */
+  #letGoIfIdle(peer: Peer): void {
+    if (peer.greeted) {
+      if (!this.#use.isIdle(peer, VERIFIED_IDLE_MS)) return;
+      const reason = 'nothing was asked for a long time';
+      this.#channel.send(peer.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
+      this.#leaving.add(peer);
+      peer.greeted = false;
+    } else if (this.#use.isIdle(peer, this.#leaving.has(peer) ? VERIFIED_IDLE_MS : UNVERIFIED_IDLE_MS))
+      this.lose(peer, 'it was idle');
   }
 
   /** One process has one endpoint: whoever uses the incarnation of a live peer at another one would take its frames for his. */
@@ -416,8 +471,14 @@ export class PeerRegistry {
   }
 
   /** Asks the endpoint itself who is there now. One question at a time, so that whoever makes others doubt is not an amplifier. */
-  #probe(endpoint: string, claim: Hello | null): void {
-    const running = this.#greetings.get(endpoint);
+  #probe(endpoint: string, claim: Claim | null): void {
+    const known = this.#byEndpoint.get(endpoint);
+    const proofMs = known === undefined ? undefined : this.#lastProofMs.get(known);
+    if (proofMs !== undefined && this.#clock.now() - proofMs < PROBE_INTERVAL_MS) {
+      this.#counters.add('probes_spared');
+      return;
+    }
+    const running = this.#greetings.at(endpoint);
     if (running === undefined) this.#sayHello(endpoint, { probe: true, claim });
     else running.claim = claim ?? running.claim;
   }
@@ -425,16 +486,17 @@ export class PeerRegistry {
   #sayHello(endpoint: string, { probe, claim }: Pick<Greeting, 'probe' | 'claim'>): void {
     const self = this.#self();
     if (self === null) return;
-    const nonce = this.#newNonce();
-    this.#greetings.set(endpoint, { nonce, startedAtMs: this.#clock.now(), probe, claim });
-    const hello: Hello = { type: 'HELLO', nonce, supportedMajors: [WIRE_MAJOR], rankInfo: self };
-    this.#repeater.start(endpoint, () => this.#channel.send(endpoint, hello));
+    this.#greetings.begin(endpoint, { probe, claim }, (nonce) =>
+      this.#channel.send(endpoint, { type: 'HELLO', nonce, supportedMajors: [...SUPPORTED_MAJORS], rankInfo: self }),
+    );
   }
 
-  #add(peer: Peer): void {
+  #add(peer: Peer, minor: number): void {
     this.#byEndpoint.set(peer.endpoint, peer);
     this.#byIncarnation.set(peer.incarnation, peer);
     this.#lastHeardMs.set(peer, this.#clock.now());
+    this.#use.used(peer);
+    this.#channel.agree(peer.endpoint, minor);
     this.#events.onReady(peer);
   }
 
@@ -449,33 +511,13 @@ export class PeerRegistry {
     const answer = { accepted: false, message: clipText(message), findings } as const;
     this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
-
-  #endGreeting(endpoint: string): void {
-    this.#greetings.delete(endpoint);
-    this.#repeater.stop(endpoint);
-  }
-}
-
-/** Ranks of instances that fit may greet each other whether or not they share anything: one rank speaks for its instance. */
-function findingsAgainst(self: RankInfo, peer: RankInfo): readonly Finding[] {
-  const topology = explainTopology(peer, self);
-  if (topology.length > 0) return topology;
-  return ranksOverlap(self, peer) ? explainCompatibility(peer, self) : [];
-}
-
-function incompatible(findings: readonly Finding[]): string {
-  const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
-  return `incompatible KV cache: ${fields.join('; ')}`;
-}
-
-function peerName(info: RankInfo): string {
-  return `${info.instanceName} rank ${info.rank} at ${info.endpoint}`;
-}
-
-function peerIdentity(info: RankInfo): Pick<Peer, 'name' | 'endpoint' | 'incarnation' | 'info'> {
-  return { name: peerName(info), endpoint: info.endpoint, incarnation: info.incarnation, info };
 }
 
 function describe(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
+}
+
+function unreachable(info: RankInfo, cause: unknown): TransportError {
+  const message = `${peerName(info)}: its memory cannot be reached: ${describe(cause)}`;
+  return new TransportError(message, { peer: info.endpoint, drained: true });
 }

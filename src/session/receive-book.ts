@@ -37,10 +37,6 @@ export class ReceiveBook {
     return this.#byRequest.get(request);
   }
 
-  byTicket(ticket: bigint): TicketHolder | undefined {
-    return this.#byTicket.get(ticket);
-  }
-
   /** The receive that a frame is about, if its ticket is live and its sender is the writer that it was given to. */
   live(peer: Peer, ticket: bigint, what: string): TicketHolder | null {
     const live = this.#byTicket.get(ticket);

@@ -236,16 +236,14 @@ export class Receiver {
     this.#releaseIfDrained(session);
   }
 
-  /** The context side cancelled. */
-  onCancel(cancel: Cancel): void {
-    this.#o.channel.send(cancel.endpoint, { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket });
-    const live = this.#book.byTicket(cancel.ticket);
-    if (live === undefined || live.writer.endpoint !== cancel.endpoint) {
-      this.#o.counters.add('stale:CANCEL');
-      return;
-    }
+  /** The context side cancelled. A stranger is answered but changes nothing. */
+  onCancel(peer: Peer | null, cancel: Cancel): void {
+    const endpoint = peer?.endpoint ?? cancel.endpoint;
+    this.#o.channel.send(endpoint, { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket });
+    const live = peer === null ? null : this.#book.live(peer, cancel.ticket, 'CANCEL');
+    if (live === null) return;
     const { session } = live;
-    const text = `cancelled by ${cancel.endpoint}: ${cancel.reason}`;
+    const text = `cancelled by ${endpoint}: ${cancel.reason}`;
     this.#end(session, 'cancelled', new TransferCancelledError(text, { requestId: session.rid.toString() }));
   }
 

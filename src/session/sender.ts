@@ -14,7 +14,7 @@ import {
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
 import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
-import type { Cancel, RequestData, StatusQuery, WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import type { Cancel, ReportAck, RequestData, StatusQuery, WriterOutcomeName, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
@@ -67,6 +67,8 @@ export class Sender {
   readonly #sessions = new Map<bigint, TxSession>();
   /** Rid -> why it ended; null = completed. */
   readonly #retired = new BoundedMap<bigint, KvTransceiverError | null>(REMEMBERED_ENDS);
+  /** Ticket -> whose it is, of the receivers of live sessions. */
+  readonly #owners = new Map<bigint, { readonly rid: bigint; readonly peer: Peer }>();
   readonly #tasks = new Map<number, { task: SendTask; session: TxSession }>();
   /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
   readonly #auxPending = new Set<TxSession>();
@@ -77,7 +79,7 @@ export class Sender {
     this.#o = options;
     const { channel, clock, counters, limits } = options;
     this.#reports = new WriterReports({ channel, clock, counters, repeatForMs: limits.kvTransferTimeoutMs });
-    this.#early = new EarlyRequests(clock);
+    this.#early = new EarlyRequests(clock, limits.transferQueueTimeoutMs);
   }
 
   get sessionCount(): number {
@@ -138,10 +140,11 @@ export class Sender {
     const { rid, ticket } = message;
     // It accepted our HELLO, but never sent its own: its memory is not loaded.
     if (peer.link === null) {
-      this.refuseStranger(message);
+      this.#refuseUnknown(message, peer);
       return;
     }
     if (this.#reports.repeat(peer.endpoint, ticket)) return;
+    if (this.#isForeign(message, peer)) return;
     const session = this.#sessions.get(rid);
     if (session?.receivers.has(ticket) === true) {
       this.#accepted(peer, rid, ticket);
@@ -154,9 +157,12 @@ export class Sender {
       return;
     }
     if (session !== undefined) this.#register(session, peer, message);
-    else if (!this.#early.keep(peer, message)) {
-      this.#o.counters.add('early_requests_full');
-      return;
+    else {
+      const kept = this.#early.keep(peer, message);
+      if (kept !== 'kept') {
+        this.#o.counters.add(`early_requests_${kept}`);
+        return;
+      }
     }
     // #register may have reported already (a session that was born to fail); then that is the answer.
     if (this.#reports.newest(ticket) === undefined) this.#accepted(peer, rid, ticket);
@@ -168,8 +174,14 @@ export class Sender {
    * the question gets it too. The receiver greets and asks again with a new ticket.
    */
   refuseStranger(message: RequestData | StatusQuery): void {
-    const { rid, ticket, endpoint } = message;
+    this.#refuseUnknown(message, null);
+  }
+
+  #refuseUnknown(message: RequestData | StatusQuery, peer: Peer | null): void {
+    const { rid, ticket } = message;
+    const endpoint = peer?.endpoint ?? message.endpoint;
     if (this.#reports.repeat(endpoint, ticket)) return;
+    if (this.#isForeign(message, peer)) return;
     const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
     const error = new PeerLostError(text, { requestId: rid.toString(), drained: true });
     this.#reports.answer(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
@@ -177,20 +189,21 @@ export class Sender {
 
   /** A generation rank gave up. It is answered whatever is known of the request. */
   onCancel(peer: Peer | null, cancel: Cancel): void {
-    const { rid, ticket, endpoint } = cancel;
+    const { rid, ticket } = cancel;
+    const endpoint = peer?.endpoint ?? cancel.endpoint;
     if (this.#reports.repeat(endpoint, ticket)) return;
+    if (this.#isForeign(cancel, peer)) return;
     const session = this.#sessions.get(rid);
     const error = new TransferCancelledError(`cancelled by ${endpoint}: ${cancel.reason}`, {
       requestId: rid.toString(),
     });
-    const receiver = session?.receivers.get(ticket);
-    if (session !== undefined && receiver !== undefined && receiver.peer === peer) {
+    if (session?.receivers.has(ticket) === true) {
       this.#end(session, 'cancelled', error);
       return;
     }
     const report = emptyReport(rid, ticket, 'CANCELLED', error);
-    // A stranger, or a peer whose ticket is another's, is answered but changes nothing: ids of requests can be guessed.
-    if (peer === null || receiver !== undefined) {
+    // A stranger is answered but changes nothing: ids of requests can be guessed.
+    if (peer === null) {
       this.#o.channel.send(endpoint, report);
       return;
     }
@@ -199,12 +212,14 @@ export class Sender {
     this.#reports.answer(endpoint, report);
   }
 
-  onReportAck(ticket: bigint, drained: boolean): void {
-    this.#reports.acknowledged(ticket, drained);
+  onReportAck(peer: Peer, { ticket, drained }: ReportAck): void {
+    this.#reports.acknowledged(peer.endpoint, ticket, drained);
   }
 
-  onStatus(peer: Peer, rid: bigint, ticket: bigint): void {
+  onStatus(peer: Peer, query: StatusQuery): void {
+    const { rid, ticket } = query;
     if (this.#reports.repeat(peer.endpoint, ticket)) return;
+    if (this.#isForeign(query, peer)) return;
     const receiver = this.#sessions.get(rid)?.receivers.get(ticket);
     const task = receiver?.tasks.findLast((candidate) => candidate.state === 'transferred');
     if (task !== undefined) this.#sliceResult(task, rid);
@@ -216,6 +231,18 @@ export class Sender {
       });
       this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', error));
     }
+  }
+
+  /**
+   * The ticket is live and another process's, or another request's. No answer: it would be a report about that ticket, which may be believed,
+   * and would stand in the way of the true one.
+   */
+  #isForeign({ type, rid, ticket }: RequestData | StatusQuery | Cancel, peer: Peer | null): boolean {
+    const early = this.#early.of(ticket);
+    const owner = this.#owners.get(ticket) ?? (early && { rid: early.message.rid, peer: early.peer });
+    if (owner === undefined || (owner.rid === rid && owner.peer.incarnation === peer?.incarnation)) return false;
+    this.#o.counters.add(`foreign_ticket:${type}`);
+    return true;
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
@@ -326,6 +353,7 @@ export class Sender {
   #register(session: TxSession, peer: Peer, message: RequestData): void {
     const receiver = new TxReceiver(peer, message.ticket, message.runs, message.auxSlot, this.#nextFlow++);
     session.receivers.set(message.ticket, receiver);
+    this.#owners.set(message.ticket, { rid: session.rid, peer });
     if (session.receiverReady) session.clocks.peerArrived();
     for (const slice of session.slices) this.#dispatch(session, receiver, slice);
     this.#advance(session);
@@ -464,6 +492,7 @@ export class Sender {
   #close(session: TxSession): void {
     session.close();
     this.#sessions.delete(session.rid);
+    for (const ticket of session.receivers.keys()) this.#owners.delete(ticket);
     this.#auxPending.delete(session);
     if (session.auxSlot !== null) this.#o.aux.free(session.auxSlot);
     if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);
@@ -513,14 +542,21 @@ export class Sender {
   }
 
   /**
-   * The time its receiver gives it is over. With attention DP one group of ranks has the request and the others never hear of it: each
-   * of those says so, once, so that a receiver which nobody serves learns it from all of them.
+   * The time its receiver gives it is over, and so is the receiver's own clock, unless it waits longer than requests wait here. It is told
+   * all the same: that nothing was written, and will not be. With attention DP one group of ranks has the request and the others never hear
+   * of it: each of those says so, so that a receiver which nobody serves learns it from all of them.
    */
   #expireEarly(early: EarlyRequest): void {
-    if (!this.#o.self.attentionDp) return;
     const { rid } = early.message;
-    const text = `request ${rid} did not come to DP group ${this.#o.self.dpRank}: another group has it, or none`;
-    this.#answerEarly(early, 'REFUSED', new NotAssignedError(text, { requestId: rid.toString(), drained: true }));
+    const failure = { requestId: rid.toString(), drained: true };
+    const error = this.#o.self.attentionDp
+      ? new NotAssignedError(
+          `request ${rid} did not come to DP group ${this.#o.self.dpRank}: another group has it, or none`,
+          failure,
+        )
+      : new TransferTimeoutError(`request ${rid} did not come while its receiver waited`, failure);
+    this.#o.counters.add('early_requests_expired');
+    this.#answerEarly(early, 'REFUSED', error);
   }
 
   #accepted(peer: Peer, rid: bigint, ticket: bigint): void {

@@ -40,7 +40,7 @@ export class TransferLedger {
    * @param place default: the cache manager counts every block. A context parallel rank's counts only its own
    */
   constructor(cache: KvCacheManager, onReleased: () => void = () => {}, place: ContextParallelPlace = ALL_BLOCKS) {
-    this.#cache = cache;
+    this.#cache = cache.whole ?? cache;
     this.#onReleased = onReleased;
     this.#place = place;
   }

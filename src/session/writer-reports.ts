@@ -11,6 +11,7 @@ import { Repeater } from './repeater.js';
 const REMEMBERED_REPORTS = 65536;
 
 interface OpenReport {
+  readonly endpoint: string;
   readonly report: WriterReport;
   readonly expiresAtMs: number;
 }
@@ -53,7 +54,7 @@ export class WriterReports {
   /** Sends until acknowledged, bounded by the transfer timeout. */
   publish(endpoint: string, report: WriterReport): void {
     this.#known.set(report.ticket, report);
-    this.#open.set(report.ticket, { report, expiresAtMs: this.#clock.now() + this.#repeatForMs });
+    this.#open.set(report.ticket, { endpoint, report, expiresAtMs: this.#clock.now() + this.#repeatForMs });
     this.#repeater.start(key(report.ticket), () => this.#channel.send(endpoint, report));
   }
 
@@ -77,7 +78,9 @@ export class WriterReports {
     return true;
   }
 
-  acknowledged(ticket: bigint, drained: boolean): void {
+  /** @param endpoint of the peer that acknowledges; another's word does not count */
+  acknowledged(endpoint: string, ticket: bigint, drained: boolean): void {
+    if (this.#open.get(ticket)?.endpoint !== endpoint) return;
     // An ack of the undrained report does not answer the drained one.
     if (this.#open.get(ticket)?.report.drained !== drained) return;
     this.#stop(ticket);

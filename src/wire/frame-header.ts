@@ -71,8 +71,8 @@ export function negotiateMajor(peerMajors: readonly number[]): number | null {
 }
 
 /** The minor in use with a peer: the smaller of the two. */
-export function negotiateMinor(peerMinor: number): number {
-  return Math.min(WIRE_MINOR, peerMinor);
+export function negotiateMinor(peerMinor: number, ownMinor = WIRE_MINOR): number {
+  return Math.min(ownMinor, peerMinor);
 }
 
 function readMagic(reader: ByteReader): void {

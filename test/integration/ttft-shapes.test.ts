@@ -34,6 +34,7 @@ const of = (count: number, bytes: number): number[] => Array<number>(count).fill
 const BLOCK = 32;
 const LLAMA = 131_072;
 const GEMMA = 26_624;
+const GPT_OSS_LAYER = 2048;
 const V3_2 = 85_888;
 const NEMOTRON = 16_384;
 const NEMOTRON_STATE = 51_806_208;
@@ -53,6 +54,15 @@ const CASES: readonly (readonly [string, readonly string[], Bytes])[] = [
     'PP 20 + 12 -> one, NHD -> HND',
     ['--context-pp', '20,12', '--layout', 'nhd', '--generation-layout', 'hnd'],
     { context: [20, 12].map((layers) => (7 * BLOCK * LLAMA * layers) / 32), generation: [7 * BLOCK * LLAMA] },
+  ],
+  [
+    // Even layers have a window of 128 tokens, which is the last five blocks; a stage of one layer has no layer of the other kind.
+    'stages that lack a layer group: PP 1 + 35 -> PP 35 + 1',
+    ['--model', 'gpt-oss-120b', '--context-pp', '1,35', '--generation-pp', '35,1'],
+    {
+      context: [5, 17 * 5 + 18 * 7].map((blocks) => blocks * BLOCK * GPT_OSS_LAYER),
+      generation: [18 * 5 + 17 * 7, 7].map((blocks) => blocks * BLOCK * GPT_OSS_LAYER),
+    },
   ],
   [
     'CP2 -> one, blocks of 16 -> 64',

@@ -16,9 +16,28 @@ export interface Limits {
   readonly kvTransferTimeoutMs: number;
 }
 
+/** How one instance splits the model over its ranks. */
+export interface InstanceShape {
+  readonly tpSize: number;
+  /** More than 1: attention DP, each group of `tpSize / dpSize` ranks holds whole requests. */
+  readonly dpSize: number;
+  readonly layersPerStage: readonly number[];
+  /** Ranks that share the blocks of a prompt, each every so manieth one. */
+  readonly cpSize: number;
+  readonly blockLayout: 'HND' | 'NHD';
+}
+
 export interface Shape {
   readonly contexts: number;
   readonly generations: number;
+  readonly context: InstanceShape;
+  readonly generation: InstanceShape;
+  /** Of the model. An instance of more tensor parallel ranks has copies. */
+  readonly kvHeads: number;
+  /** One latent vector a token, the same on every rank of a stage. */
+  readonly latent: boolean;
+  /** Several ranks: how long after its process a rank joins its instance, at most. */
+  readonly joinWithinMs: number;
   /** Sliding window of the second layer group, or null for one group of full attention. */
   readonly windowSize: number | null;
   readonly slotCount: number;
@@ -60,6 +79,11 @@ interface Window {
   readonly toMs: number;
 }
 
+interface OneRank {
+  /** Flat rank. Absent: whatever rank it is, or all of them. */
+  readonly rank?: number;
+}
+
 /** Everything that can go wrong, each on its own, so that a failing schedule can be shrunk fault by fault. */
 export type Fault =
   | ({ readonly kind: 'loss'; readonly probability: number } & Window)
@@ -77,18 +101,20 @@ export type Fault =
       readonly delayMs: number;
     }
   | { readonly kind: 'break'; readonly from: HostRef; readonly to: HostRef; readonly atMs: number }
-  | {
+  | ({
       readonly kind: 'crash';
       readonly host: HostRef;
       readonly atMs: number;
       readonly restartAfterMs: number | null;
       /** Whether the peers' sockets notice. */
       readonly noticed: boolean;
-    }
+      /** One rank: it comes back alone at half of `restartAfterMs`, before all of its instance are started again. */
+      readonly aloneFirst?: boolean;
+    } & OneRank)
   | { readonly kind: 'shutdown'; readonly host: HostRef; readonly atMs: number; readonly restartAfterMs: number | null }
-  | { readonly kind: 'stop'; readonly host: HostRef; readonly atMs: number; readonly ms: number }
-  | { readonly kind: 'jump'; readonly host: HostRef; readonly atMs: number; readonly ms: number }
-  | {
+  | ({ readonly kind: 'stop'; readonly host: HostRef; readonly atMs: number; readonly ms: number } & OneRank)
+  | ({ readonly kind: 'jump'; readonly host: HostRef; readonly atMs: number; readonly ms: number } & OneRank)
+  | ({
       readonly kind: 'transfers';
       readonly context: number;
       readonly fate: TransferFate['kind'];
@@ -98,8 +124,13 @@ export type Fault =
       readonly count: number;
       readonly durationMs: number;
       readonly tailMs: number;
-    }
-  | { readonly kind: 'forward'; readonly host: HostRef; readonly skip: number; readonly how: 'enqueue' | 'device' }
+    } & OneRank)
+  | ({
+      readonly kind: 'forward';
+      readonly host: HostRef;
+      readonly skip: number;
+      readonly how: 'enqueue' | 'device';
+    } & OneRank)
   | { readonly kind: 'cancel'; readonly request: number; readonly by: Side | 'user'; readonly afterMs: number };
 
 /** One run: a pure function of its seed, and of what a shrink took away. */
@@ -128,4 +159,21 @@ function told(value: unknown): string {
   if (typeof value === 'object' && value !== null && 'side' in value && 'index' in value)
     return `${String(value.side)} ${String(value.index)}`;
   return String(value);
+}
+
+/** Ranks of one instance. */
+export function rankCount({ tpSize, cpSize, layersPerStage }: InstanceShape): number {
+  return tpSize * cpSize * layersPerStage.length;
+}
+
+/** Ranks that act alike: all, or those of one DP group. */
+export function groupSize(shape: InstanceShape): number {
+  return rankCount(shape) / shape.dpSize;
+}
+
+export function describeShape({ context, generation, kvHeads, latent, windowSize }: Shape): string {
+  const told = ({ tpSize, dpSize, cpSize, layersPerStage }: InstanceShape): string =>
+    `TP ${tpSize}${dpSize > 1 ? ` in ${dpSize} DP groups` : ''}${cpSize > 1 ? `, CP ${cpSize}` : ''}, layers ${layersPerStage.join(' + ')}`;
+  const model = latent ? 'latent' : `${kvHeads} KV heads`;
+  return `${model}${windowSize === null ? '' : `, window ${windowSize}`}: context ${told(context)} -> generation ${told(generation)}`;
 }

@@ -1,7 +1,8 @@
 import { Random } from './core/random.js';
 import { MAX_PROMPT_TOKENS } from './parts/prompts.js';
 import type { MessageName } from './parts/sim-network.js';
-import type { Fault, HostRef, Plan, RequestItem, Shape } from './plan.js';
+import { type Fault, groupSize, type HostRef, type Plan, type RequestItem, rankCount, type Shape } from './plan.js';
+import { randomSplit } from './random-split.js';
 
 /** Virtual time in which requests come in. */
 const ARRIVALS_MS = 900;
@@ -23,7 +24,10 @@ const REPEATED: readonly MessageName[] = [
 export function randomPlan(seed: number): Plan {
   const random = new Random(seed, 0);
   const shape = randomShape(random);
-  const requests = Array.from({ length: random.between(16, 56) }, (_, number) => randomRequest(random, shape, number));
+  const isOneRank = rankCount(shape.context) + rankCount(shape.generation) === 2;
+  const requests = Array.from({ length: isOneRank ? random.between(16, 56) : random.between(8, 24) }, (_, number) =>
+    randomRequest(random, shape, number),
+  );
   // A third of the runs is healthy but for cancels: what breaks there needs no fault to be seen.
   const faultCount = random.chance(0.3) ? 0 : random.between(1, 5);
   const faults = Array.from({ length: faultCount }, () => randomFault(random, shape));
@@ -32,10 +36,12 @@ export function randomPlan(seed: number): Plan {
 }
 
 function randomShape(random: Random): Shape {
+  const split = randomSplit(random);
+  const most = rankCount(split.context) + rankCount(split.generation) === 2 ? 3 : 2;
   return {
-    contexts: random.between(1, 3),
-    generations: random.between(1, 3),
-    windowSize: random.chance(0.5) ? null : random.between(5, 14),
+    contexts: random.between(1, most),
+    generations: random.between(1, most),
+    ...split,
     // 16 blocks hold the longest prompt: with few slots more, requests wait for each other.
     slotCount: random.chance(0.4) ? random.between(17, 24) : random.between(30, 60),
     auxSlots: random.chance(0.3) ? random.between(1, 3) : 16,
@@ -54,7 +60,7 @@ function randomShape(random: Random): Shape {
 function randomRequest(random: Random, shape: Shape, number: number): RequestItem {
   const style = random.chance(0.65) ? 'generation_first' : 'context_first';
   const mode = random.next();
-  const entrance =
+  const drawn =
     mode < 0.42
       ? 'coordinated'
       : mode < 0.76
@@ -64,6 +70,8 @@ function randomRequest(random: Random, shape: Shape, number: number): RequestIte
           : mode < 0.97
             ? 'context-only'
             : 'generation-only';
+  // An engine of ours alone: nothing would keep the ranks of a group alike that another one drives.
+  const entrance = drawn === 'bare' && groupSize(shape.context) > 1 ? 'direct' : drawn;
   const pipelined = (style === 'generation_first' || entrance === 'bare') && random.chance(0.75);
   return {
     number,
@@ -96,6 +104,11 @@ function randomFault(random: Random, shape: Shape): Fault {
   const context: HostRef = { side: 'context', index: random.below(shape.contexts) };
   const generation: HostRef = { side: 'generation', index: random.below(shape.generations) };
   const host = random.chance(0.5) ? context : generation;
+  const ranks = rankCount(shape[host.side]);
+  const isOne = ranks > 1 && random.chance(0.7);
+  const oneRank = isOne ? { rank: random.below(ranks) } : {};
+  const writer =
+    rankCount(shape.context) > 1 && random.chance(0.7) ? { rank: random.below(rankCount(shape.context)) } : {};
   const [from, to] = random.chance(0.5) ? [context, generation] : [generation, context];
   const atMs = random.real(0, ARRIVALS_MS + 200);
   const restartAfterMs = random.chance(0.75) ? random.real(1, 2500) : null;
@@ -123,13 +136,27 @@ function randomFault(random: Random, shape: Shape): Fault {
     case 7:
       return { kind: 'break', from, to, atMs };
     case 8:
-      return { kind: 'crash', host, atMs, restartAfterMs, noticed: random.chance(0.7) };
+      return {
+        kind: 'crash',
+        host,
+        atMs,
+        restartAfterMs,
+        noticed: random.chance(0.7),
+        ...oneRank,
+        ...(isOne && random.chance(0.4) ? { aloneFirst: true } : {}),
+      };
     case 9:
       return { kind: 'shutdown', host, atMs, restartAfterMs };
     case 10:
-      return { kind: 'stop', host, atMs, ms: random.chance(0.6) ? random.real(5, 1500) : random.real(1500, 4500) };
+      return {
+        kind: 'stop',
+        host,
+        atMs,
+        ms: random.chance(0.6) ? random.real(5, 1500) : random.real(1500, 4500),
+        ...oneRank,
+      };
     case 11:
-      return { kind: 'jump', host, atMs, ms: random.real(5, 4000) };
+      return { kind: 'jump', host, atMs, ms: random.real(5, 4000), ...oneRank };
     case 12:
     case 13:
       return {
@@ -141,8 +168,15 @@ function randomFault(random: Random, shape: Shape): Fault {
         count: random.between(1, 6),
         durationMs: random.chance(0.5) ? random.real(0.1, 5) : random.real(5, 900),
         tailMs: random.real(10, 1800),
+        ...writer,
       };
     default:
-      return { kind: 'forward', host: context, skip: random.below(20), how: random.pick(['enqueue', 'device']) };
+      return {
+        kind: 'forward',
+        host: context,
+        skip: random.below(20),
+        how: random.pick(['enqueue', 'device']),
+        ...writer,
+      };
   }
 }

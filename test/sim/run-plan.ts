@@ -1,9 +1,18 @@
 import { requestKey } from '../../src/executor/request.js';
 import { Cluster } from './cluster/cluster.js';
 import type { Ending } from './cluster/life.js';
+import type { SimServer } from './cluster/sim-server.js';
 import type { Violation } from './core/journal.js';
 import { NEVER_MS } from './parts/sim-agent.js';
-import { describeFault, describeRequest, type Fault, type HostRef, type Plan, type RequestItem } from './plan.js';
+import {
+  describeFault,
+  describeRequest,
+  describeShape,
+  type Fault,
+  type HostRef,
+  type Plan,
+  type RequestItem,
+} from './plan.js';
 
 export interface RunReport {
   readonly seed: number;
@@ -43,6 +52,7 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
   const { scheduler, journal } = cluster;
   const { limits } = plan.shape;
   if (options.tell === true) {
+    journal.lines.push(`plan: ${describeShape(plan.shape)}`);
     for (const item of plan.requests) journal.lines.push(`plan: ${describeRequest(item)}`);
     for (const fault of plan.faults) journal.lines.push(`plan: ${describeFault(fault)}`);
   }
@@ -87,11 +97,11 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
   }
   cluster.endFaults();
   const quietLimitMs = NEVER_MS + 2 * limits.kvTransferTimeoutMs + limits.transferQueueTimeoutMs + HELLO_TIMEOUT_MS;
-  const living = (): readonly (typeof cluster.hosts)[number][] => cluster.hosts.filter((host) => host.alive);
-  const quiet = until(() => living().every((host) => host.server.leftovers() === null), quietLimitMs, 200);
+  const isQuiet = (): boolean => cluster.servers.every((server) => server.leftovers() === null);
+  const quiet = until(isQuiet, quietLimitMs, 200);
   if (failed()) return finish();
   if (!quiet) {
-    for (const { server } of living()) {
+    for (const server of cluster.servers) {
       const left = server.leftovers();
       if (left !== null) journal.violation('I1 leak', `${server.name}: ${left} at quiescence`);
     }
@@ -103,7 +113,8 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
   if (failed()) return finish();
   if (plan.shape.generationDtype === undefined) checkHealth(cluster, plan, until);
   // An attempt that failed there may have left pages to retain for a while.
-  until(() => living().every((host) => host.server.leftovers() === null), quietLimitMs, 200);
+  until(isQuiet, quietLimitMs, 200);
+  for (const host of cluster.hosts) host.instance.checkAlike();
   if (failed()) return finish();
   checkShutdown(cluster, until);
   return finish();
@@ -114,18 +125,23 @@ function schedule(cluster: Cluster, plan: Plan, fault: Fault): void {
   switch (fault.kind) {
     case 'break':
       scheduler.at(fault.atMs, null, () =>
-        cluster.network.breakConnection(cluster.at(fault.from).infoEndpoint, cluster.at(fault.to).infoEndpoint),
+        eachPair(cluster, fault, (from, to) => cluster.network.breakConnection(from, to)),
       );
       return;
-    case 'crash':
+    case 'crash': {
       scheduler.at(fault.atMs, null, () => {
-        const ran = cluster.at(fault.host).server.process.state !== 'dead';
-        cluster.at(fault.host).crash(fault.noticed);
-        if (ran && fault.noticed) expectLossKnown(cluster, fault.host);
+        const host = cluster.at(fault.host);
+        const gone = host.running.filter(({ rank }) => (fault.rank ?? rank) === rank);
+        host.crash(fault.noticed, fault.rank ?? null);
+        if (fault.noticed) for (const server of gone) expectLossKnown(cluster, fault.host, server);
       });
+      const { rank } = fault;
+      if (fault.restartAfterMs !== null && fault.aloneFirst === true && rank !== undefined)
+        scheduler.at(fault.atMs + fault.restartAfterMs / 2, null, () => cluster.at(fault.host).restartRank(rank));
       if (fault.restartAfterMs !== null)
         scheduler.at(fault.atMs + fault.restartAfterMs, null, () => cluster.at(fault.host).restart());
       return;
+    }
     case 'shutdown':
       scheduler.at(fault.atMs, null, () => cluster.at(fault.host).shutDown(SHUTDOWN_MS));
       if (fault.restartAfterMs !== null)
@@ -133,16 +149,25 @@ function schedule(cluster: Cluster, plan: Plan, fault: Fault): void {
       return;
     case 'stop':
       scheduler.at(fault.atMs, null, () => {
-        const { process } = cluster.at(fault.host).server;
-        cluster.journal.note(40, 0, fault.ms, () => `${process.name} stops for ${Math.round(fault.ms)} ms`);
-        scheduler.stop(process, fault.ms);
+        for (const { process, rank } of cluster.at(fault.host).instance.ranks) {
+          if ((fault.rank ?? rank) !== rank) continue;
+          cluster.journal.note(40, rank, fault.ms, () => `${process.name} stops for ${Math.round(fault.ms)} ms`);
+          scheduler.stop(process, fault.ms);
+        }
       });
       return;
     case 'jump':
       scheduler.at(fault.atMs, null, () => {
-        const { process } = cluster.at(fault.host).server;
-        cluster.journal.note(41, 0, fault.ms, () => `the clock of ${process.name} jumps ${Math.round(fault.ms)} ms`);
-        scheduler.jump(process, fault.ms);
+        for (const { process, rank } of cluster.at(fault.host).instance.ranks) {
+          if ((fault.rank ?? rank) !== rank) continue;
+          cluster.journal.note(
+            41,
+            rank,
+            fault.ms,
+            () => `the clock of ${process.name} jumps ${Math.round(fault.ms)} ms`,
+          );
+          scheduler.jump(process, fault.ms);
+        }
       });
       return;
     case 'cancel': {
@@ -158,28 +183,41 @@ function schedule(cluster: Cluster, plan: Plan, fault: Fault): void {
   }
 }
 
+function eachPair(
+  cluster: Cluster,
+  { from, to }: { readonly from: HostRef; readonly to: HostRef },
+  visit: (from: string, to: string) => void,
+): void {
+  for (const { endpoint } of cluster.at(from).instance.ranks)
+    for (const other of cluster.at(to).instance.ranks) visit(endpoint, other.endpoint);
+}
+
 /** How soon a side must have ended what it had with a process whose end its sockets noticed. */
 const LOSS_KNOWN_MS = 1500;
 
-function expectLossKnown(cluster: Cluster, gone: HostRef): void {
+function expectLossKnown(cluster: Cluster, gone: HostRef, lost: SimServer): void {
   for (const life of cluster.lives) {
     const { item, rid } = life;
     const side = gone.side === 'context' ? 'generation' : 'context';
     const known = side === 'context' ? cluster.book.accepted : cluster.book.asked;
     if (item[gone.side] !== gone.index || rid === null || !known.has(rid)) continue;
-    const { server, alive } = cluster.at({ side, index: item[side] });
-    const waits = (): boolean => server.watched.unsettled.some((request) => requestKey(request) === rid);
-    // A restarted server that was never greeted has no connection whose end it could notice.
-    const knows = server.transceiver.stats().peers.some((name) => name.startsWith(`${gone.side}${gone.index} `));
-    if (!alive || !knows || server.process.state !== 'running' || !waits()) continue;
-    const lostMs = server.process.lostMs;
-    cluster.scheduler.at(LOSS_KNOWN_MS, null, () => {
-      if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !waits()) return;
-      cluster.journal.violation(
-        'I2 loss',
-        `${server.name} still waits for request ${item.number} of a process that is gone`,
-      );
-    });
+    for (const server of cluster.at({ side, index: item[side] }).running) {
+      const waits = (): boolean => server.watched.unsettled.some((request) => requestKey(request) === rid);
+      // A restarted server that was never greeted has no connection whose end it could notice.
+      const name = `${gone.side}${gone.index} rank ${lost.rank} `;
+      const knows = server.transceiver.stats().peers.some((peer) => peer.startsWith(name));
+      if (!knows || !cluster.book.knows(rid, server.endpoint, lost.endpoint)) continue;
+      if (server.process.state !== 'running' || !waits()) continue;
+      const lostMs = server.process.lostMs;
+      cluster.scheduler.at(LOSS_KNOWN_MS, null, () => {
+        if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !waits())
+          return;
+        cluster.journal.violation(
+          'I2 loss',
+          `${server.name} still waits for request ${item.number} of ${lost.name}, which is gone`,
+        );
+      });
+    }
   }
 }
 
@@ -204,7 +242,8 @@ function lastActMs(plan: Plan): number {
 }
 
 function checkBounds(cluster: Cluster): void {
-  for (const { server } of cluster.hosts) if (server.process.state !== 'dead') server.watched.checkBounds();
+  for (const host of cluster.hosts)
+    for (const { process, watched } of host.instance.ranks) if (process.state !== 'dead') watched.checkBounds();
 }
 
 /** Kinds of faults that can delay a frame or a process. */
@@ -228,8 +267,7 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
   const alike = plan.shape.generationDtype === undefined;
   if (asPlanned && alike && isGentle(plan)) checkUnfounded(cluster);
   const endless = plan.faults.some((fault) => fault.kind === 'transfers' && fault.fate === 'never');
-  for (const { server, alive } of cluster.hosts) {
-    if (!alive) continue;
+  for (const server of cluster.servers) {
     server.pages.checkIdle();
     const unproven = server.transceiver.stats().counters['released_unproven'] ?? 0;
     if (calm && !endless && unproven > 0)
@@ -243,6 +281,8 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
     const told = server.warnings.filter((warning) => warning.includes('without proof')).length;
     if (unproven !== told)
       journal.violation('I9 silent', `${server.name}: ${unproven} unproven releases, ${told} told`);
+    // An executor whose ranks have parted takes no outcomes any more.
+    if (server.parted) server.watched.takeSettled();
     for (const request of server.watched.unsettled)
       journal.violation('I2 no outcome', `${server.name}: request ${request.id} never settled`);
   }
@@ -253,6 +293,8 @@ const LOSSES_REPAIRED = 2;
 
 /** Nothing happens that the protocol does not have to make good. */
 function isGentle(plan: Plan): boolean {
+  // Who asks an instance that has not come together yet may wait for its clocks.
+  if (plan.shape.joinWithinMs > 1) return false;
   const losses = new Map<string, number>();
   for (const fault of plan.faults) {
     if (fault.kind === 'cancel' || fault.kind === 'duplicate') continue;
@@ -316,7 +358,7 @@ function checkHealth(cluster: Cluster, plan: Plan, until: Until): void {
       const life = cluster.admit({ ...item, number });
       until(() => life.open === 0, 20_000);
       // A failed attempt may retain its pages and its aux slot for a while.
-      until(() => host.server.leftovers() === null, 20_000, 200);
+      until(() => host.running.every((server) => server.leftovers() === null), 20_000, 200);
       return life.completed;
     };
     // The first may be the one that finds out that a peer was replaced.
@@ -326,10 +368,10 @@ function checkHealth(cluster: Cluster, plan: Plan, until: Until): void {
 }
 
 function checkShutdown(cluster: Cluster, until: Until): void {
-  const living = cluster.hosts.filter((host) => host.alive);
-  for (const host of living) host.shutDown(SHUTDOWN_MS);
-  until(() => living.every(({ server }) => server.closed !== null), 3 * SHUTDOWN_MS);
-  for (const { server } of living) {
+  const living = cluster.servers;
+  for (const host of cluster.hosts) host.shutDown(SHUTDOWN_MS);
+  until(() => living.every((server) => server.closed !== null), 3 * SHUTDOWN_MS);
+  for (const server of living) {
     if (server.closed?.drained === true) continue;
     const what = server.closed === null ? 'does not end' : `leaves ${server.closed.outstanding} outstanding`;
     cluster.journal.violation('I1 shutdown', `${server.name}: shutdown of an idle server ${what}`);

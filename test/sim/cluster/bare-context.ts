@@ -3,7 +3,7 @@ import type { DisaggregatedParams, LlmRequest } from '../../../src/executor/requ
 import type { Settled } from '../../../src/session/cache-transceiver.js';
 import { Random } from '../core/random.js';
 import type { Scheduler } from '../core/scheduler.js';
-import { blockHashesOf, promptOf, TOKENS_PER_BLOCK, tokenAt } from '../parts/prompts.js';
+import { blockHashesOf, promptOf, tokenAt } from '../parts/prompts.js';
 import type { RequestItem } from '../plan.js';
 import type { SimServer } from './sim-server.js';
 
@@ -112,14 +112,7 @@ export class BareContext {
       } else this.#later(10, () => this.#chunk());
       return;
     }
-    const runs = cache.layerGroups.map((_, group) =>
-      cache.getBlockIdsRange(
-        request.id,
-        group,
-        Math.floor(begin / TOKENS_PER_BLOCK),
-        Math.ceil(end / TOKENS_PER_BLOCK),
-      ),
-    );
+    const runs = pages.runsOf(request, begin, end);
     request.chunkStart = begin;
     request.chunkEnd = end;
     const event = agent.createEvent();

@@ -11,7 +11,8 @@ import { FaultInjector } from './fault-injector.js';
 import { Life } from './life.js';
 import { SettleBook } from './settle-book.js';
 import { SimHost } from './sim-host.js';
-import { SimServer } from './sim-server.js';
+import { SimInstance } from './sim-instance.js';
+import { placesOf, SimServer } from './sim-server.js';
 
 const ID_BYTES = 16;
 
@@ -41,13 +42,15 @@ export class Cluster {
     this.fabric = new SimFabric(this.scheduler, this.journal, seed);
     this.book = new SettleBook(this.journal);
     this.#coordinatorProcess = new SimProcess('coordinator', this.scheduler, 500);
-    const injector = new FaultInjector(seed, plan.faults, { endpointOf });
+    const injector = new FaultInjector(seed, plan.faults, {
+      endpointsOf: (side, index) => placesOf(shape, side).map((_, rank) => endpointOf(side, index, rank)),
+    });
     this.network.setRule((frame) => {
       const fate = this.#faulty ? injector.frame(frame) : null;
       // A question that is lost or late is not one that the other side knows of.
       if (frame.type === 'REQUEST_DATA' && fate === null) {
         const rid = ridOf(frame.bytes);
-        if (!this.book.asked.has(rid)) this.book.asked.set(rid, this.scheduler.now);
+        this.book.noteAsked(rid, `${frame.from}>${frame.to}`, this.scheduler.now);
       }
       if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));
       return fate;
@@ -62,8 +65,12 @@ export class Cluster {
       const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
       this.journal.violation('threw', `${owner?.name ?? 'the hardware'}: ${text}`);
     });
-    const forward = (ref: HostRef): 'enqueue' | 'device' | null =>
-      this.#faulty ? injector.forward(ref.side, ref.index) : null;
+    const forward = (ref: HostRef, rank: number): 'enqueue' | 'device' | null => {
+      const failure = this.#faulty ? injector.forward(ref.side, ref.index, rank) : null;
+      // Its pages are then not what those of the others are: the ranks notice, and part.
+      if (failure?.alone === true) this.at(ref).instance.mayPart(rank);
+      return failure?.how ?? null;
+    };
     const boot = (side: HostRef['side'], count: number): SimHost[] =>
       Array.from({ length: count }, (_, index) => this.#host({ side, index }, forward));
     this.contexts = boot('context', shape.contexts);
@@ -72,6 +79,11 @@ export class Cluster {
 
   get hosts(): readonly SimHost[] {
     return [...this.contexts, ...this.generations];
+  }
+
+  /** Every rank that runs. */
+  get servers(): readonly SimServer[] {
+    return this.hosts.flatMap(({ running }) => running);
   }
 
   at(ref: HostRef): SimHost {
@@ -100,38 +112,54 @@ export class Cluster {
     this.#faulty = false;
   }
 
-  #host(ref: HostRef, forward: (ref: HostRef) => 'enqueue' | 'device' | null): SimHost {
+  #host(ref: HostRef, forward: (ref: HostRef, rank: number) => 'enqueue' | 'device' | null): SimHost {
     const { seed, shape } = this.#plan;
-    const endpoint = endpointOf(ref.side, ref.index);
-    return new SimHost({
-      name: `${ref.side}${ref.index}`,
-      endpoint,
-      scheduler: this.scheduler,
-      network: this.network,
-      fabric: this.fabric,
-      journal: this.journal,
-      random: new Random(seed, 6, ref.side === 'context' ? 0 : 1, ref.index),
-      boot: () => {
-        this.#incarnations += 1;
-        return new SimServer({
-          ref,
-          endpoint,
-          incarnation: this.#incarnations,
-          shape,
-          seed,
-          scheduler: this.scheduler,
-          network: this.network,
-          fabric: this.fabric,
-          journal: this.journal,
-          forwardFailure: () => forward(ref),
-          newTicket: () => {
-            this.#tickets += 1n;
-            return 0x7000_0000n + this.#tickets;
-          },
-          onSettled: (note) => this.book.note(note, this.scheduler.now),
-        });
-      },
-    });
+    const { scheduler, network, fabric, journal } = this;
+    const places = placesOf(shape, ref.side);
+    const endpoints = places.map((_, rank) => endpointOf(ref.side, ref.index, rank));
+    const name = `${ref.side}${ref.index}`;
+    const groups = Array.from({ length: shape[ref.side].dpSize }, (_, group) =>
+      [...places.keys()].filter((rank) => places[rank]?.dpRank === group),
+    );
+    const random = new Random(seed, 6, ref.side === 'context' ? 0 : 1, ref.index);
+    const boot = (): SimInstance => {
+      this.#incarnations += 1;
+      const incarnation = this.#incarnations;
+      return new SimInstance({
+        name,
+        ranks: places.length,
+        groups,
+        scheduler,
+        journal,
+        random,
+        exchangeTimeoutMs: shape.limits.kvTransferTimeoutMs,
+        joinWithinMs: shape.joinWithinMs,
+        boot: (rank, rankGroup, generation) =>
+          new SimServer({
+            ref,
+            endpoints,
+            place: places[rank] as (typeof places)[number],
+            rankGroup,
+            incarnation,
+            generation,
+            shape,
+            seed,
+            scheduler,
+            network,
+            fabric,
+            journal,
+            forwardFailure: () => forward(ref, rank),
+            newTicket: () => {
+              this.#tickets += 1n;
+              return 0x7000_0000n + this.#tickets;
+            },
+            onSettled: (note) => this.book.note(note, scheduler.now),
+          }),
+      });
+    };
+    // Any rank may be the one that requests name.
+    const endpoint = endpoints[(seed + ref.index) % endpoints.length] as string;
+    return new SimHost({ name, endpoint, scheduler, network, fabric, journal, random, boot });
   }
 
   #coordinator(context: number, generation: number): DisaggCoordinator {
@@ -158,8 +186,8 @@ export class Cluster {
   }
 }
 
-function endpointOf(side: HostRef['side'], index: number): string {
-  return `tcp://127.0.0.1:${(side === 'context' ? 20_000 : 21_000) + index}`;
+function endpointOf(side: HostRef['side'], index: number, rank: number): string {
+  return `tcp://127.0.0.1:${(side === 'context' ? 20_000 : 21_000) + index + 10 * rank}`;
 }
 
 function ridOf(bytes: Uint8Array): bigint {

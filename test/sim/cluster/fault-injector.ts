@@ -5,7 +5,8 @@ import type { FrameFate, FrameInFlight } from '../parts/sim-network.js';
 import type { Fault, Side } from '../plan.js';
 
 export interface FaultPlaces {
-  readonly endpointOf: (side: Side, index: number) => string;
+  /** By rank. */
+  readonly endpointsOf: (side: Side, index: number) => readonly string[];
 }
 
 type FaultOf<Kind extends Fault['kind']> = Extract<Fault, { kind: Kind }>;
@@ -15,13 +16,14 @@ export class FaultInjector implements FabricFaults {
   readonly #wires: ((frame: FrameInFlight) => FrameFate | null)[] = [];
   readonly #transfers: { readonly fault: FaultOf<'transfers'>; readonly random: Random; seen: number; met: number }[] =
     [];
-  readonly #forwards: { readonly fault: FaultOf<'forward'>; seen: number }[] = [];
+  /** Forwards seen, by rank: the ranks of a group run the same ones. */
+  readonly #forwards: { readonly fault: FaultOf<'forward'>; readonly seen: Map<number, number> }[] = [];
 
   constructor(seed: number, faults: readonly Fault[], places: FaultPlaces) {
     faults.forEach((fault, number) => {
       if (fault.kind === 'transfers')
         this.#transfers.push({ fault, random: new Random(seed, 5, number), seen: 0, met: 0 });
-      else if (fault.kind === 'forward') this.#forwards.push({ fault, seen: 0 });
+      else if (fault.kind === 'forward') this.#forwards.push({ fault, seen: new Map() });
       else {
         const wire = wireRule(fault, places);
         if (wire !== null) this.#wires.push(wire);
@@ -42,6 +44,7 @@ export class FaultInjector implements FabricFaults {
     for (const state of this.#transfers) {
       const { fault } = state;
       if (!agent.name.startsWith(`context${fault.context}#`)) continue;
+      if (fault.rank !== undefined && !agent.name.includes(`r${fault.rank}`)) continue;
       state.seen += 1;
       if (state.seen <= fault.skip || state.met >= fault.count || !state.random.chance(fault.probability)) continue;
       state.met += 1;
@@ -50,12 +53,17 @@ export class FaultInjector implements FabricFaults {
     return usual;
   }
 
-  forward(side: Side, index: number): 'enqueue' | 'device' | null {
-    for (const state of this.#forwards) {
-      const { fault } = state;
-      if (fault.host.side !== side || fault.host.index !== index) continue;
-      state.seen += 1;
-      if (state.seen === fault.skip + 1) return fault.how;
+  /** `alone`: the same forward goes well on the other ranks. */
+  forward(
+    side: Side,
+    index: number,
+    rank: number,
+  ): { readonly how: 'enqueue' | 'device'; readonly alone: boolean } | null {
+    for (const { fault, seen } of this.#forwards) {
+      if (fault.host.side !== side || fault.host.index !== index || (fault.rank ?? rank) !== rank) continue;
+      const count = (seen.get(rank) ?? 0) + 1;
+      seen.set(rank, count);
+      if (count === fault.skip + 1) return { how: fault.how, alone: fault.rank !== undefined };
     }
     return null;
   }
@@ -84,10 +92,10 @@ function wireRule(fault: Fault, places: FaultPlaces): ((frame: FrameInFlight) =>
           ? { copies: 1, delayMs: 0, bytes: frame.bytes.slice(0, frame.random.below(frame.bytes.length)) }
           : null;
     case 'partition': {
-      const from = places.endpointOf(fault.from.side, fault.from.index);
-      const to = places.endpointOf(fault.to.side, fault.to.index);
+      const from = places.endpointsOf(fault.from.side, fault.from.index);
+      const to = places.endpointsOf(fault.to.side, fault.to.index);
       return (frame) =>
-        inside(fault, frame) && frame.from === from && frame.to === to ? { copies: 0, delayMs: 0 } : null;
+        inside(fault, frame) && from.includes(frame.from) && to.includes(frame.to) ? { copies: 0, delayMs: 0 } : null;
     }
     case 'frame': {
       let seen = 0;

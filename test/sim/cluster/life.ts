@@ -135,7 +135,7 @@ export class Life {
       onEnd('failed', `${context.name} is down`, 'ERR_KVT_PEER_LOST');
       return;
     }
-    const { server } = context;
+    const server = context.instance.nextLeader();
     const bare = new BareContext({
       server,
       scheduler,
@@ -145,7 +145,7 @@ export class Life {
       onEnd,
     });
     this.#bare = bare;
-    context.onDown(() => onEnd('failed', `${context.name} went down`, 'ERR_KVT_PEER_LOST'));
+    context.onDown(server, () => onEnd('failed', `${context.name} went down`, 'ERR_KVT_PEER_LOST'));
     scheduler.at(0.1, server.process, () => bare.start());
   }
 

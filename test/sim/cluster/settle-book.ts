@@ -3,26 +3,32 @@ import type { Settled } from '../../../src/session/cache-transceiver.js';
 import type { Journal } from '../core/journal.js';
 import type { SettleNote } from '../parts/watched-transceiver.js';
 
-interface Half {
-  readonly server: string;
-  readonly settled: Settled;
-  readonly startedAtMs: number;
+/** How one rank saw one request end. */
+interface Half extends SettleNote {
   readonly atMs: number;
-  readonly promptOutAtMs: number | null;
+}
+
+/** The first note of each rank of each side: a restarted process may see the request again. */
+type Halves = Record<Settled['side'], Map<number, Half>>;
+
+interface Asked {
+  readonly pairs: Set<string>;
+  /** When the last pair of ranks got to know of each other. */
+  atMs: number;
 }
 
 /** How late one side may learn what the other knows while nothing is broken. */
 const KNOWN_WITHIN_MS = 1000;
 
-/** Role: compares what the two sides of each request were told. */
+/** Role: compares what the ranks of the two sides of each request were told. */
 export class SettleBook {
-  readonly #halves = new Map<bigint, Partial<Record<Settled['side'], Half>>>();
+  readonly #halves = new Map<bigint, Halves>();
   readonly #journal: Journal;
   /**
-   * Requests whose pages were asked for, and when first: from then on both sides know of each other. A receiver that waits for an aux
-   * slot has asked nobody yet.
+   * Requests whose pages were asked for: from then on both sides know of each other. A receiver that waits for an aux slot has asked nobody
+   * yet.
    */
-  readonly asked = new Map<bigint, number>();
+  readonly asked = new Map<bigint, Asked>();
   /** Requests whose writer took the question. */
   readonly accepted = new Set<bigint>();
 
@@ -30,41 +36,72 @@ export class SettleBook {
     this.#journal = journal;
   }
 
-  note({ server, settled, startedAtMs, promptOutAtMs }: SettleNote, atMs: number): void {
+  noteAsked(rid: bigint, pair: string, atMs: number): void {
+    const asked = this.asked.get(rid) ?? { pairs: new Set(), atMs };
+    this.asked.set(rid, asked);
+    if (asked.pairs.has(pair)) return;
+    asked.pairs.add(pair);
+    asked.atMs = atMs;
+  }
+
+  /** One of the two ranks has asked the other for its part of the request. */
+  knows(rid: bigint, one: string, other: string): boolean {
+    const pairs = this.asked.get(rid)?.pairs;
+    return pairs?.has(`${one}>${other}`) === true || pairs?.has(`${other}>${one}`) === true;
+  }
+
+  note(note: SettleNote, atMs: number): void {
+    const { settled, rank } = note;
     const rid = requestKey(settled.request);
-    const entry = this.#halves.get(rid) ?? {};
-    // The first of each side: a restarted process may see the request again.
-    entry[settled.side] ??= { server, settled, startedAtMs, atMs, promptOutAtMs };
-    this.#halves.set(rid, entry);
-    const { context, generation } = entry;
-    if (context === undefined || generation?.settled.outcome !== 'completed') return;
-    if (context.settled.outcome !== 'completed')
-      this.#journal.violation(
-        'I4 false done',
-        `${rid.toString(16)}: complete at ${generation.server}, ${context.settled.outcome} at ${context.server}`,
-      );
+    let halves = this.#halves.get(rid);
+    if (halves === undefined) {
+      halves = { context: new Map(), generation: new Map() };
+      this.#halves.set(rid, halves);
+    }
+    if (!halves[settled.side].has(rank)) halves[settled.side].set(rank, { ...note, atMs });
+    this.#checkDone(rid, halves);
+  }
+
+  /** Every rank of the one side has all it waited for: then nobody of the other may say that it failed. */
+  #checkDone(rid: bigint, { context, generation }: Halves): void {
+    const [receiver] = generation.values();
+    if (receiver === undefined || generation.size < receiver.ranks) return;
+    for (const { settled } of generation.values()) if (settled.outcome !== 'completed') return;
+    for (const { server, settled } of context.values())
+      if (settled.outcome !== 'completed')
+        this.#journal.violation(
+          'I4 false done',
+          `${rid.toString(16)}: complete at ${receiver.server}, ${settled.outcome} at ${server}`,
+        );
   }
 
   /** The context side had handed over the whole prompt well before the generation side gave up. */
   promptIsOut(rid: bigint | null): boolean {
-    if (rid === null) return false;
-    const { context, generation } = this.#halves.get(rid) ?? {};
-    const outAtMs = context?.promptOutAtMs ?? null;
-    return outAtMs !== null && (generation?.atMs ?? 0) - outAtMs > KNOWN_WITHIN_MS;
+    const halves = rid === null ? undefined : this.#halves.get(rid);
+    if (halves === undefined || halves.context.size === 0) return false;
+    const outAtMs = Math.max(...[...halves.context.values()].map((half) => half.promptOutAtMs ?? Infinity));
+    const gaveUpAtMs = Math.min(...[...halves.generation.values()].map((half) => half.atMs));
+    return Number.isFinite(gaveUpAtMs) && gaveUpAtMs - outAtMs > KNOWN_WITHIN_MS;
   }
 
   /** Only for runs whose network and processes had no fault. */
   checkPropagation(): void {
     for (const [rid, { context, generation }] of this.#halves) {
-      const askedAtMs = this.asked.get(rid);
-      if (context === undefined || generation === undefined || askedAtMs === undefined) continue;
-      if (context.settled.outcome === 'completed' || generation.settled.outcome === 'completed') continue;
-      const [first, second] = context.atMs <= generation.atMs ? [context, generation] : [generation, context];
-      const late = second.atMs - Math.max(first.atMs, second.startedAtMs, askedAtMs);
+      const askedAtMs = this.asked.get(rid)?.atMs;
+      const failed = [...context.values(), ...generation.values()]
+        .filter(({ settled }) => settled.outcome !== 'completed')
+        .sort((a, b) => a.atMs - b.atMs);
+      const [first, last] = [failed[0], failed.at(-1)];
+      if (first === undefined || last === undefined || askedAtMs === undefined) continue;
+      // Where a rank failed that has not asked yet, and its siblings have all they wanted, nobody is left who could tell.
+      const tells = ({ settled, endpoint }: Half): boolean =>
+        settled.side === last.settled.side || this.knows(rid, endpoint, last.endpoint);
+      if (!failed.some((half) => half !== last && tells(half))) continue;
+      const late = last.atMs - Math.max(first.atMs, last.startedAtMs, askedAtMs);
       if (late > KNOWN_WITHIN_MS)
         this.#journal.violation(
           'I2 late',
-          `${rid.toString(16)}: ${second.server} learnt ${Math.round(late)} ms after ${first.server}`,
+          `${rid.toString(16)}: ${last.server} learnt ${Math.round(late)} ms after ${first.server}`,
         );
     }
   }

@@ -12,17 +12,19 @@ import type { Random } from '../core/random.js';
 import type { Scheduler } from '../core/scheduler.js';
 import type { SimFabric } from '../parts/sim-fabric.js';
 import type { SimNetwork } from '../parts/sim-network.js';
+import type { SimInstance } from './sim-instance.js';
 import type { SimServer } from './sim-server.js';
 
 export interface SimHostOptions {
   readonly name: string;
+  /** Of the rank that requests name. */
   readonly endpoint: string;
   readonly scheduler: Scheduler;
   readonly network: SimNetwork;
   readonly fabric: SimFabric;
   readonly journal: Journal;
   readonly random: Random;
-  readonly boot: () => SimServer;
+  readonly boot: () => SimInstance;
 }
 
 interface RunningCall {
@@ -31,7 +33,7 @@ interface RunningCall {
 }
 
 /**
- * Role: one address of the cluster and the process that answers there now; what a coordinator sees of it over a connection.
+ * Role: one address of the cluster and the instance that answers there now; what a coordinator sees of it over a connection.
  * Ordering: calls and their events take a moment each way; when the process dies, its calls fail like broken connections.
  */
 export class SimHost implements DisaggServer {
@@ -40,24 +42,40 @@ export class SimHost implements DisaggServer {
   readonly #o: SimHostOptions;
   readonly #calls = new Set<RunningCall>();
   readonly #onDown = new Map<SimServer, (() => void)[]>();
-  server: SimServer;
-  /** Every process that ran here. */
-  readonly history: SimServer[] = [];
+  instance: SimInstance;
+  readonly #instances: SimInstance[] = [];
 
   constructor(options: SimHostOptions) {
     this.#o = options;
     this.name = options.name;
     this.infoEndpoint = options.endpoint;
-    this.server = this.#boot();
+    this.instance = this.#boot();
   }
 
+  /** The first rank, which is the only one of most. */
+  get server(): SimServer {
+    return this.instance.ranks[0] as SimServer;
+  }
+
+  /** Takes requests. */
   get alive(): boolean {
-    return this.server.process.state !== 'dead' && !this.server.closing;
+    return this.instance.isWhole;
+  }
+
+  /** Ranks that run, also those that have lost their siblings. */
+  get running(): readonly SimServer[] {
+    return this.instance.ranks.filter(({ process, closing }) => process.state !== 'dead' && !closing);
+  }
+
+  /** Every process that ran here. */
+  get history(): readonly SimServer[] {
+    return this.#instances.flatMap(({ history }) => history);
   }
 
   submit(request: ServerRequest, events: ServerEvents): ServerCall {
-    const { server } = this;
+    const { instance } = this;
     const { scheduler } = this.#o;
+    const server = instance.nextLeader();
     let resolveDone: (result: ServerResult) => void = () => {};
     const done = new Promise<ServerResult>((resolve) => {
       resolveDone = resolve;
@@ -79,7 +97,7 @@ export class SimHost implements DisaggServer {
     scheduler.at(this.#hop(), server.process, () => {
       if (!this.#calls.has(call)) return;
       try {
-        inner = server.local.submit(request, {
+        inner = instance.submit(server, request, {
           onContextAnswer: (params) => scheduler.at(this.#hop(), null, () => events.onContextAnswer?.(params)),
           onToken: (token, index) => scheduler.at(this.#hop(), null, () => events.onToken?.(token, index)),
         });
@@ -98,10 +116,16 @@ export class SimHost implements DisaggServer {
     return { done, cancel };
   }
 
-  /** kill -9. */
-  crash(noticed: boolean): void {
-    const { server } = this;
+  /** kill -9, of one rank or of all. */
+  crash(noticed: boolean, rank: number | null = null): void {
+    for (const server of [...this.instance.ranks])
+      if (rank === null || server.rank === rank) this.#kill(server, noticed);
+    if (this.instance.isGone) this.instance.end();
+  }
+
+  #kill(server: SimServer, noticed: boolean): void {
     if (server.process.state === 'dead') return;
+    this.instance.lost(server.rank, noticed);
     this.#o.journal.note(20, 0, 0, () => `${server.name} dies`);
     server.process.state = 'dead';
     this.#o.fabric.kill(server.agent);
@@ -110,31 +134,42 @@ export class SimHost implements DisaggServer {
   }
 
   shutDown(deadlineMs: number): void {
-    const { server } = this;
-    if (!this.alive) return;
-    this.#o.journal.note(21, 0, 0, () => `${server.name} shuts down`);
-    void server.shutDown(deadlineMs).then(() => {
-      this.#o.journal.note(22, 0, 0, () => `${server.name} has shut down`);
-      this.#dropCalls(server);
-    });
+    for (const server of this.running) {
+      this.#o.journal.note(21, 0, 0, () => `${server.name} shuts down`);
+      void server.shutDown(deadlineMs).then(() => {
+        this.#o.journal.note(22, 0, 0, () => `${server.name} has shut down`);
+        this.#dropCalls(server);
+      });
+    }
   }
 
   restart(): void {
-    if (this.alive || this.server.process.state !== 'dead') return;
-    this.server = this.#boot();
+    // Ranks that are left of an instance are stopped before all of it is started again.
+    const { ranks, isPatched } = this.instance;
+    const isPart = isPatched || ranks.some(({ process, parted }) => process.state === 'dead' || parted);
+    if (isPart && !ranks.some(({ closing }) => closing)) this.crash(true);
+    if (!this.instance.isGone) return;
+    this.instance.end();
+    this.instance = this.#boot();
     this.#o.journal.note(23, 0, 0, () => `${this.server.name} starts at ${this.infoEndpoint}`);
   }
 
-  #boot(): SimServer {
-    const server = this.#o.boot();
-    this.history.push(server);
-    return server;
+  /** A supervisor that knows nothing of instances. */
+  restartRank(rank: number): void {
+    const server = this.instance.restartRank(rank);
+    if (server !== null) this.#o.journal.note(24, rank, 0, () => `${server.name} starts alone`);
   }
 
-  /** Once, when the process that runs now is gone. */
-  onDown(run: () => void): void {
-    const listeners = this.#onDown.get(this.server);
-    if (listeners === undefined) this.#onDown.set(this.server, [run]);
+  #boot(): SimInstance {
+    const instance = this.#o.boot();
+    this.#instances.push(instance);
+    return instance;
+  }
+
+  /** Once, when the process is gone. */
+  onDown(server: SimServer, run: () => void): void {
+    const listeners = this.#onDown.get(server);
+    if (listeners === undefined) this.#onDown.set(server, [run]);
     else listeners.push(run);
   }
 

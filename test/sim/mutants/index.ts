@@ -1,9 +1,15 @@
 /** Every seeded fault that the simulator must catch: `npm run sim -- --mutants`. */
 import type { Mutant } from './mutant.js';
 import { PROTOCOL_MUTANTS } from './protocol-mutants.js';
+import { RANK_MUTANTS } from './rank-mutants.js';
 import { RECEIVER_MUTANTS } from './receiver-mutants.js';
 import { SENDER_MUTANTS } from './sender-mutants.js';
 
 export type { Mutant } from './mutant.js';
 
-export const MUTANTS: readonly Mutant[] = [...SENDER_MUTANTS, ...RECEIVER_MUTANTS, ...PROTOCOL_MUTANTS];
+export const MUTANTS: readonly Mutant[] = [
+  ...SENDER_MUTANTS,
+  ...RECEIVER_MUTANTS,
+  ...PROTOCOL_MUTANTS,
+  ...RANK_MUTANTS,
+];

@@ -3,6 +3,7 @@ import type { Mutant } from './mutant.js';
 const REPORTS = 'src/session/writer-reports.ts';
 const REPEATER = 'src/session/repeater.ts';
 const REGISTRY = 'src/session/peer-registry.ts';
+const GREETINGS = 'src/session/greetings.ts';
 const LEDGER = 'src/session/transfer-ledger.ts';
 const EARLY = 'src/session/early-requests.ts';
 const CLOCKS = 'src/session/request-clocks.ts';
@@ -72,15 +73,15 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a greeting without answer never ends',
-    file: REGISTRY,
-    find: 'if (now - greeting.startedAtMs < HELLO_TIMEOUT_MS) continue;',
-    replace: 'if (now >= 0) continue;',
+    file: GREETINGS,
+    find: 'now - startedAtMs >= timeoutMs',
+    replace: 'now - startedAtMs < 0',
   },
   {
     name: 'HELLO is sent once',
-    file: REGISTRY,
-    find: 'this.#repeater.start(endpoint, () => this.#channel.send(endpoint, hello));',
-    replace: 'this.#channel.send(endpoint, hello);',
+    file: GREETINGS,
+    find: 'this.#repeater.start(endpoint, () => send(nonce));',
+    replace: 'send(nonce);',
   },
   {
     name: 'an accepted HELLO that is repeated gets no answer',
@@ -109,8 +110,8 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'early questions are not kept',
     file: EARLY,
-    find: 'this.#requests.set(rid, entries);\n    this.#count += 1;',
-    replace: 'this.#count += 1;',
+    find: 'this.#requests.set(rid, entries);\n',
+    replace: '\n',
   },
   {
     name: 'a remembered cancel is not taken',

@@ -150,8 +150,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a cancel from the peer is answered but not obeyed',
     file: FILE,
-    find: 'if (session !== undefined && receiver !== undefined && receiver.peer === peer) {',
-    replace: 'if (session !== undefined && receiver !== undefined && receiver.peer === null) {',
+    find: 'if (session?.receivers.has(ticket) === true) {\n      this.#end(',
+    replace: 'if (session?.receivers.has(-1n) === true) {\n      this.#end(',
   },
   {
     name: 'a report of DONE may follow CANCELLED',
@@ -193,7 +193,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a stranger is told drained whatever was reported',
     file: FILE,
-    find: 'if (this.#reports.repeat(endpoint, ticket)) return;\n    const text =',
+    find: 'if (this.#reports.repeat(endpoint, ticket)) return;\n    if (this.#isForeign(message, peer)) return;\n    const text =',
     replace: 'const text =',
   },
 ];

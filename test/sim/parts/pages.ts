@@ -3,12 +3,14 @@ import type { LlmRequest } from '../../../src/executor/request.js';
 import { staleBlockEnd } from '../../../src/geometry/stale-block-end.js';
 import { buildPageTable, type PagePool, type PageTable, rebasePageTable, withAux } from '../../../src/mapping/index.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from '../../../src/session/aux-buffer.js';
-import { contentWord, seedsOf, TOKENS_PER_BLOCK, wordOfHash } from './prompts.js';
+import type { PageLayout } from './page-layout.js';
+import { blockSeeds, seedsOf, TOKENS_PER_BLOCK } from './prompts.js';
 import type { MemoryGuard, SimAgent } from './sim-agent.js';
 import type { WatchedCache } from './watched-cache.js';
 
-/** One token of one layer and role is one 32-bit word: two bfloat16 numbers. */
+/** One token of one layer, role and head is one 32-bit word: two bfloat16 numbers. */
 const HEAD_DIM = 2;
+const WORD_BYTES = 4;
 
 /** The aux buffer, with an account of which slots are in use. */
 export class WatchedAux extends AuxBuffer {
@@ -30,6 +32,14 @@ export interface PagesOptions {
   readonly agent: SimAgent;
   readonly cache: WatchedCache;
   readonly groups: readonly LayerGroup[];
+  /** One per group. */
+  readonly layouts: readonly PageLayout[];
+  /** Which of the blocks of a prompt are here. */
+  readonly cpSize: number;
+  readonly cpRank: number;
+  /** KV heads on this rank. */
+  readonly kvHeads: number;
+  readonly blockLayout: 'HND' | 'NHD';
   readonly auxSlots: number;
   readonly dtype: string;
   readonly now: () => number;
@@ -48,11 +58,12 @@ export class Pages implements MemoryGuard {
     const { agent, cache, groups, auxSlots } = options;
     const built = buildPageTable({
       groups,
-      kvHeads: 1,
+      kvHeads: options.kvHeads,
       headDim: HEAD_DIM,
+      latentDim: HEAD_DIM,
       dtype: options.dtype,
       poolLayout: 'per-block',
-      blockLayout: 'HND',
+      blockLayout: options.blockLayout,
     });
     const base = agent.memory.allocate(built.sizeBytes);
     this.#auxBase = agent.memory.allocate(auxSlots * AUX_SLOT_BYTES);
@@ -64,6 +75,15 @@ export class Pages implements MemoryGuard {
     this.aux = new WatchedAux(agent, this.#auxBase, auxSlots);
     cache.attach(agent.memory, this.table);
     agent.guard = this;
+  }
+
+  /** The slots of tokens `[begin, end)` in each group, in the ordinals of this rank. */
+  runsOf(request: LlmRequest, begin: number, end: number): { begin: number; slots: Int32Array }[] {
+    const { cache, cpSize } = this.#o;
+    const row = TOKENS_PER_BLOCK * cpSize;
+    return cache.layerGroups.map((_, group) =>
+      cache.getBlockIdsRange(request.id, group, Math.floor(begin / row), Math.ceil(end / row)),
+    );
   }
 
   /** What a forward step does: the words of prompt tokens `[begin, end)`, at the slots its request had when it was enqueued. */
@@ -80,11 +100,11 @@ export class Pages implements MemoryGuard {
 
   /** Words that are not what prompt tokens `[0, promptLen)` left there, windows aside. */
   wrongWords(request: LlmRequest): number {
-    const { cache, groups } = this.#o;
+    const { cache, groups, cpSize } = this.#o;
     const promptLen = request.promptTokens.length;
     const runs = groups.map((group, index) => {
       const begin = staleBlockEnd(promptLen, group.windowSize, TOKENS_PER_BLOCK);
-      const end = Math.ceil(promptLen / TOKENS_PER_BLOCK);
+      const end = Math.ceil(promptLen / TOKENS_PER_BLOCK / cpSize);
       return cache.getBlockIdsRange(request.id, index, Math.min(begin, end), end);
     });
     let wrong = 0;
@@ -95,8 +115,11 @@ export class Pages implements MemoryGuard {
   }
 
   checkIdle(): void {
-    const { cache, groups } = this.#o;
-    cache.checkIdle((hash, group, word) => wordOfHash(hash, groups[group]?.layers ?? [], word));
+    const { cache, layouts, cpSize, cpRank } = this.#o;
+    cache.checkIdle((hash, group) => {
+      const seeds = blockSeeds(hash, cpSize - 1 - cpRank);
+      return seeds === undefined ? null : (layouts[group]?.page(seeds) ?? null);
+    });
   }
 
   holder(address: number): RequestId | null {
@@ -116,7 +139,7 @@ export class Pages implements MemoryGuard {
       : `slot ${place.slot} of group ${place.pool} is read after its hold ended`;
   }
 
-  write(address: number, holder: RequestId | null): 'ok' | 'fenced' | { readonly wrong: string } {
+  write(address: number, sizeBytes: number, holder: RequestId | null): 'ok' | 'fenced' | { readonly wrong: string } {
     const place = this.#locate(address);
     if (place === null) return { wrong: 'a write outside every pool' };
     const { pool, slot } = place;
@@ -130,9 +153,9 @@ export class Pages implements MemoryGuard {
         wrong: `slot ${slot} of group ${pool} was ${told(holder)} and is ${told(now ?? null)} when the bytes land`,
       };
     }
-    account.writes += 1;
-    const expected = this.#o.groups[pool]?.layers.length ?? 1;
-    if (account.writes > expected) return { wrong: `slot ${slot} of group ${pool} is written more than once` };
+    account.writtenBytes += sizeBytes;
+    const pageBytes = (this.#o.layouts[pool]?.words ?? 0) * WORD_BYTES;
+    if (account.writtenBytes > pageBytes) return { wrong: `slot ${slot} of group ${pool} is written more than once` };
     return 'ok';
   }
 
@@ -143,21 +166,18 @@ export class Pages implements MemoryGuard {
     end: number,
     visit: (words: Uint32Array, index: number, value: number) => void,
   ): void {
-    const { agent, groups } = this.#o;
+    const { agent, layouts, cpSize, cpRank } = this.#o;
     const seeds = seedsOf(request.promptTokens);
     runs.forEach((run, group) => {
       const { base, slotStride, slotBytes } = this.table.pools[group] as PagePool;
-      const layers = groups[group]?.layers ?? [];
-      for (let token = Math.max(begin, run.begin * TOKENS_PER_BLOCK); token < end; token++) {
-        const slot = run.slots[Math.floor(token / TOKENS_PER_BLOCK) - run.begin];
+      const layout = layouts[group] as PageLayout;
+      for (let token = Math.max(begin, run.begin * TOKENS_PER_BLOCK * cpSize); token < end; token++) {
+        const block = Math.floor(token / TOKENS_PER_BLOCK);
+        if (block % cpSize !== cpRank) continue;
+        const slot = run.slots[Math.floor(block / cpSize) - run.begin];
         if (slot === undefined) continue;
         const words = agent.memory.words(base + slot * slotStride, slotBytes) as Uint32Array;
-        layers.forEach((layer, position) => {
-          for (const role of [0, 1]) {
-            const index = (position * 2 + role) * TOKENS_PER_BLOCK + (token % TOKENS_PER_BLOCK);
-            visit(words, index, contentWord(seeds[token] as number, layer, role));
-          }
-        });
+        layout.visit(token, seeds[token] as number, (index, value) => visit(words, index, value));
       }
     });
   }

@@ -52,9 +52,9 @@ export function seedsOf(tokens: Uint32Array): Uint32Array {
   return SEEDS[familyOf(tokens)] as Uint32Array;
 }
 
-/** What a page holds for one token of one layer and role: 32 bits. */
-export function contentWord(seed: number, layer: number, role: number): number {
-  return mix32(seed ^ Math.imul(layer * 2 + role + 1, 0x85ebca6b));
+/** What a page holds for one token of one layer, role and KV head of the model: 32 bits. */
+export function contentWord(seed: number, layer: number, role: number, head: number): number {
+  return mix32(seed ^ Math.imul((head << 8) + layer * 2 + role + 1, 0x85ebca6b));
 }
 
 /** The token a model would say at `index`, on either server. */
@@ -68,20 +68,19 @@ function familyOf(tokens: Uint32Array): number {
   return family;
 }
 
-const BLOCK_SEEDS = new Map<string, Uint32Array>(
+const BLOCK_PLACES = new Map<string, { readonly seeds: Uint32Array; readonly block: number }>(
   HASHES.flatMap((hashes, family) =>
-    hashes.map((hash, block): [string, Uint32Array] => {
-      const seeds = SEEDS[family] as Uint32Array;
-      return [hash, seeds.subarray(block * TOKENS_PER_BLOCK, (block + 1) * TOKENS_PER_BLOCK)];
-    }),
+    hashes.map((hash, block): [string, { readonly seeds: Uint32Array; readonly block: number }] => [
+      hash,
+      { seeds: SEEDS[family] as Uint32Array, block },
+    ]),
   ),
 );
 
-/** What word `word` of a page must be whose whole block has this hash. Pages hold [layer][role][token]. */
-export function wordOfHash(hash: string, layers: readonly number[], word: number): number | null {
-  const seeds = BLOCK_SEEDS.get(hash);
-  const layer = layers[Math.floor(word / (2 * TOKENS_PER_BLOCK))];
-  if (seeds === undefined || layer === undefined) return null;
-  const role = Math.floor(word / TOKENS_PER_BLOCK) % 2;
-  return contentWord(seeds[word % TOKENS_PER_BLOCK] as number, layer, role);
+/** Seeds of the tokens of the block that lies `before` blocks before the one that has this hash. */
+export function blockSeeds(hash: string, before = 0): Uint32Array | undefined {
+  const place = BLOCK_PLACES.get(hash);
+  if (place === undefined) return undefined;
+  const begin = (place.block - before) * TOKENS_PER_BLOCK;
+  return place.seeds.subarray(begin, begin + TOKENS_PER_BLOCK);
 }

@@ -38,7 +38,7 @@ export interface MemoryGuard {
   /** A transfer reads; the text says why it must not, or null. */
   read(address: number): string | null;
   /** A transfer writes for `holder`. 'fenced': the accepted risk of a release without proof, nothing is written. */
-  write(address: number, holder: number | null): 'ok' | 'fenced' | { readonly wrong: string };
+  write(address: number, sizeBytes: number, holder: number | null): 'ok' | 'fenced' | { readonly wrong: string };
 }
 
 interface Bound {
@@ -378,7 +378,7 @@ export class SimAgent implements TransferAgent {
         const wrong = this.guard.read(move.from);
         if (wrong !== null) this.#fabric.violation('I1 read', `${this.name}: ${wrong}`);
       }
-      const verdict = target.guard.write(move.to, move.holder);
+      const verdict = target.guard.write(move.to, move.sizeBytes, move.holder);
       if (verdict === 'fenced') continue;
       if (verdict !== 'ok') this.#fabric.violation('I1 write', `${this.name} -> ${target.name}: ${verdict.wrong}`);
       place.set(words);

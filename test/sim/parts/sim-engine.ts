@@ -4,15 +4,13 @@ import type { LlmRequest } from '../../../src/executor/request.js';
 import type { Random } from '../core/random.js';
 import type { Scheduler, SimProcess } from '../core/scheduler.js';
 import type { Pages } from './pages.js';
-import { TOKENS_PER_BLOCK, tokenAt } from './prompts.js';
+import { tokenAt } from './prompts.js';
 import type { SimAgent } from './sim-agent.js';
-import type { WatchedCache } from './watched-cache.js';
 
 export interface SimEngineOptions {
   readonly scheduler: Scheduler;
   readonly process: SimProcess;
   readonly agent: SimAgent;
-  readonly cache: WatchedCache;
   readonly pages: Pages;
   readonly random: Random;
   readonly msPerToken: number;
@@ -33,21 +31,14 @@ export class SimEngine implements ModelEngine {
   }
 
   forward({ context, generation }: ScheduledBatch): Promise<ForwardResult> {
-    const { scheduler, process, agent, cache, pages, random, msPerToken } = this.#o;
+    const { scheduler, process, agent, pages, random, msPerToken } = this.#o;
     const failure = this.#o.failure();
     if (failure === 'enqueue') return Promise.reject(new InternalError('the device took no work'));
     const jobs = context.map(({ request, chunkStart, chunkEnd }) => ({
       request,
       chunkStart,
       chunkEnd,
-      runs: cache.layerGroups.map((_, group) =>
-        cache.getBlockIdsRange(
-          request.id,
-          group,
-          Math.floor(chunkStart / TOKENS_PER_BLOCK),
-          Math.ceil(chunkEnd / TOKENS_PER_BLOCK),
-        ),
-      ),
+      runs: pages.runsOf(request, chunkStart, chunkEnd),
     }));
     const event = agent.createEvent();
     const tokenCount = jobs.reduce((sum, job) => sum + job.chunkEnd - job.chunkStart, generation.length);

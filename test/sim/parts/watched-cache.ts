@@ -18,8 +18,8 @@ interface SlotAccount {
   /** Requests whose transfer holds the slot. */
   readonly pinnedBy: RequestId[];
   hash: string | null;
-  /** Times a transfer wrote each pool's page since the pin. */
-  writes: number;
+  /** What transfers wrote to the page since the pin. */
+  writtenBytes: number;
   /** Until then a late write is the accepted risk of a release without proof. */
   unprovenUntilMs: number;
 }
@@ -52,12 +52,19 @@ export class WatchedCache implements KvCacheManager {
   /** Told when a transfer's hold ends. */
   onUnpin: (request: RequestId) => void = () => {};
 
-  constructor(groups: readonly LayerGroup[], seed: number, violation: (rule: string, text: string) => void) {
+  constructor(
+    groups: readonly LayerGroup[],
+    seed: number,
+    violation: (rule: string, text: string) => void,
+    contextParallelSize = 1,
+  ) {
+    // Every server of a run has blocks of one size, so that what arrives is whole blocks.
     this.#inner = new GrowingCacheManager({
       tokensPerBlock: TOKENS_PER_BLOCK,
+      senderTokensPerBlock: TOKENS_PER_BLOCK,
       layerGroups: groups,
       seed,
-      senderTokensPerBlock: TOKENS_PER_BLOCK,
+      contextParallelSize,
     });
     this.tokensPerBlock = TOKENS_PER_BLOCK;
     this.layerGroups = groups;
@@ -67,7 +74,7 @@ export class WatchedCache implements KvCacheManager {
         owners: 0,
         pinnedBy: [],
         hash: null,
-        writes: 0,
+        writtenBytes: 0,
         unprovenUntilMs: 0,
       })),
     );
@@ -189,17 +196,15 @@ export class WatchedCache implements KvCacheManager {
   }
 
   /** At quiescence: what nobody holds is untouched, and the manager counts as the simulator does. */
-  checkIdle(expectedWord: (hash: string, group: number, word: number) => number | null): void {
+  checkIdle(expectedPage: (hash: string, group: number) => Uint32Array | null): void {
     this.layerGroups.forEach((_, group) => {
       let idle = 0;
       for (const [slot, account] of (this.#slots[group] ?? []).entries()) {
         if (account.owners > 0 || account.pinnedBy.length > 0) continue;
         idle += 1;
-        const words = this.#page(group, slot);
-        const wrong = words.findIndex((word, index) => {
-          const right = account.hash === null ? POISON : expectedWord(account.hash, group, index);
-          return right !== null && word !== right;
-        });
+        const right = account.hash === null ? null : expectedPage(account.hash, group);
+        if (account.hash !== null && right === null) continue;
+        const wrong = this.#page(group, slot).findIndex((word, index) => word !== (right?.[index] ?? POISON));
         if (wrong >= 0)
           this.#violation('I3 stray byte', `slot ${slot} of group ${group} is idle and word ${wrong} was changed`);
       }
@@ -245,7 +250,7 @@ export class WatchedCache implements KvCacheManager {
   #pinSlot(group: number, slot: number, request: RequestId): void {
     const account = this.#at(group, slot);
     account.pinnedBy.push(request);
-    account.writes = 0;
+    account.writtenBytes = 0;
     account.unprovenUntilMs = 0;
   }
 

@@ -1,6 +1,7 @@
 import type { ReadyEvent } from '../../../src/agent/transfer-agent.js';
-import type { LlmRequest } from '../../../src/executor/request.js';
+import { type LlmRequest, requestKey } from '../../../src/executor/request.js';
 import type { CacheTransceiver, SendReceipt, Settled } from '../../../src/session/cache-transceiver.js';
+import type { TransferLedger } from '../../../src/session/transfer-ledger.js';
 import type { KvCacheTransceiver } from '../../../src/transceiver.js';
 import type { Journal } from '../core/journal.js';
 import type { SimProcess } from '../core/scheduler.js';
@@ -20,6 +21,10 @@ interface Transfer {
 
 export interface SettleNote {
   readonly server: string;
+  /** Flat rank in its instance, and how many ranks of it have the request. */
+  readonly rank: number;
+  readonly ranks: number;
+  readonly endpoint: string;
   readonly settled: Settled;
   readonly startedAtMs: number;
   /** Context: when the whole prompt had been handed over, or null. */
@@ -47,6 +52,9 @@ export class WatchedTransceiver implements CacheTransceiver {
   readonly #bounds: Bounds;
   readonly #journal: Journal;
   readonly #onSettled: (note: SettleNote) => void;
+  readonly #place: { readonly rank: number; readonly ranks: number };
+  /** Released without proof, by the warning; ranks that share a hold unpin it later. */
+  readonly #unprovenKeys = new Set<string>();
   readonly #transfers = new Map<LlmRequest, Transfer>();
   readonly #byId = new Map<number, Transfer>();
   readonly #asked = new WeakSet<LlmRequest>();
@@ -55,6 +63,7 @@ export class WatchedTransceiver implements CacheTransceiver {
   constructor(options: {
     readonly inner: KvCacheTransceiver;
     readonly name: string;
+    readonly place: { readonly rank: number; readonly ranks: number };
     readonly process: SimProcess;
     readonly cache: WatchedCache;
     readonly bounds: Bounds;
@@ -63,12 +72,27 @@ export class WatchedTransceiver implements CacheTransceiver {
   }) {
     this.#inner = options.inner;
     this.#name = options.name;
+    this.#place = options.place;
     this.#process = options.process;
     this.#cache = options.cache;
     this.#bounds = options.bounds;
     this.#journal = options.journal;
     this.#onSettled = options.onSettled;
     options.cache.onUnpin = (request) => this.#unpinned(request);
+  }
+
+  get ledger(): TransferLedger {
+    return this.#inner.ledger;
+  }
+
+  /** An operator was told. */
+  releasedUnproven(key: string): void {
+    this.#unprovenKeys.add(key);
+  }
+
+  /** Every request that had a transfer here. */
+  get requests(): readonly LlmRequest[] {
+    return [...this.#transfers.keys()];
   }
 
   get unsettled(): readonly LlmRequest[] {
@@ -102,7 +126,8 @@ export class WatchedTransceiver implements CacheTransceiver {
   cancelRequest(request: LlmRequest, reason: string): boolean {
     const over = this.#inner.cancelRequest(request, reason);
     this.#say(request, 6, `is cancelled: ${reason}${over ? '' : ' (pages still held)'}`);
-    if (over && this.#cache.isPinned(request.id))
+    // What ranks share is over here when this rank's transfer is.
+    if (over && this.#cache.isPinned(request.id) && !this.ledger.isShared(request.id))
       this.#journal.violation('I1 cancel', `${this.#name}: cancel of ${request.id} said over, its pages are held`);
     return over;
   }
@@ -197,6 +222,8 @@ export class WatchedTransceiver implements CacheTransceiver {
     const startedAtMs = (transfer?.startedAtMs ?? 0) - this.#process.offsetMs;
     this.#onSettled({
       server: this.#name,
+      ...this.#place,
+      endpoint: this.#inner.endpoint,
       settled,
       startedAtMs,
       promptOutAtMs: transfer?.lastSliceSent === true ? transfer.lastActMs - this.#process.offsetMs : null,
@@ -206,8 +233,10 @@ export class WatchedTransceiver implements CacheTransceiver {
   /** The ledger lets go. Without proof it may only after one more transfer timeout. */
   #unpinned(request: number): void {
     const unproven = this.#inner.stats().counters['released_unproven'] ?? 0;
-    if (unproven === this.#unprovenSeen) return;
+    const shared = this.#place.ranks > 1;
+    if (!shared && unproven === this.#unprovenSeen) return;
     this.#unprovenSeen = unproven;
+    if (shared && !this.#unprovenKeys.has(String(this.#keyOf(request)))) return;
     const transfer = this.#byId.get(request);
     const settledAt = transfer?.settled == null ? Number.NEGATIVE_INFINITY : transfer.settledAtMs;
     const now = this.#process.now();
@@ -218,6 +247,11 @@ export class WatchedTransceiver implements CacheTransceiver {
         `${this.#name}: request ${request} released without proof after ${now - settledAt} ms`,
       );
     this.#cache.markUnproven(request, now + 30_000);
+  }
+
+  #keyOf(request: number): bigint | null {
+    const transfer = this.#byId.get(request);
+    return transfer === undefined ? null : requestKey(transfer.request);
   }
 
   #say(request: LlmRequest, kind: number, what: string): void {

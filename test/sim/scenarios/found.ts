@@ -1,3 +1,4 @@
+import { SessionRetiredError } from '../../../src/errors.js';
 import { CONTEXT, DONE, delay, GENERATION, lose, plan, request, type ScenarioGroup, transfers } from './scenario.js';
 
 /** What the simulator found in this package, each with the smallest schedule that showed it. */
@@ -16,6 +17,27 @@ export const FOUND: ScenarioGroup = {
         ],
       ),
       expect: { 0: { context: 'cancelled', generation: 'failed', withinMs: 1000 } },
+    },
+    {
+      name: 'a slice of a request that has ended is refused, whenever it comes',
+      references: ['simulator: one random run in 400 made the session again'],
+      plan: plan([request(0, { promptLen: 60 })], [{ kind: 'cancel', request: 0, by: 'generation', afterMs: 20 }], {
+        msPerToken: 1,
+      }),
+      expect: { 0: { context: 'failed', generation: 'cancelled', withinMs: 1000 } },
+      check: ({ contexts, journal }) => {
+        const [ended] = contexts[0]?.server.watched.requests ?? [];
+        if (ended === undefined) throw new Error('no request was watched');
+        try {
+          contexts[0]?.server.transceiver.sendEarlyPrefix(
+            { ...ended, prepopulatedLen: 4, chunkStart: 4, cancelRequested: false },
+            { after: null },
+          );
+        } catch (error) {
+          if (error instanceof SessionRetiredError) return;
+        }
+        journal.violation('I2 twice', 'a slice of an ended request was not refused');
+      },
     },
     {
       name: 'a peer that was lost asks again: its ticket keeps the report it has, drained or not',

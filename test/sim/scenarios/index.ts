@@ -6,6 +6,7 @@ import { TIMEOUTS } from './e-timeouts.js';
 import { RESTARTS } from './f-restarts.js';
 import { FOUND } from './found.js';
 import { TRUST } from './gi-trust.js';
+import { RANKS } from './ranks.js';
 import type { ScenarioGroup } from './scenario.js';
 import { TRTLLM } from './trtllm.js';
 
@@ -19,5 +20,6 @@ export const SCENARIO_GROUPS: readonly ScenarioGroup[] = [
   RESTARTS,
   TRUST,
   TRTLLM,
+  RANKS,
   FOUND,
 ];

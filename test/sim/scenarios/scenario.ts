@@ -1,5 +1,5 @@
 import type { Cluster } from '../cluster/cluster.js';
-import type { Fault, Plan, RequestItem, Shape } from '../plan.js';
+import type { Fault, InstanceShape, Plan, RequestItem, Shape } from '../plan.js';
 import type { RunOptions } from '../run-plan.js';
 
 /** What each side of one request must be told, and until when. */
@@ -40,9 +40,16 @@ export interface ScenarioGroup {
   readonly byDesign: readonly ByDesign[];
 }
 
+const ONE_RANK: InstanceShape = { tpSize: 1, dpSize: 1, cpSize: 1, layersPerStage: [1], blockLayout: 'HND' };
+
 const SHAPE: Shape = {
   contexts: 1,
   generations: 1,
+  context: ONE_RANK,
+  generation: ONE_RANK,
+  kvHeads: 1,
+  latent: false,
+  joinWithinMs: 1,
   windowSize: null,
   slotCount: 48,
   auxSlots: 16,
@@ -58,7 +65,9 @@ export function plan(
   faults: readonly Fault[] = [],
   shape: Partial<Shape> = {},
 ): Plan {
-  return { seed: 1, shape: { ...SHAPE, ...shape }, requests, faults };
+  // A window is one of the second of three layers.
+  const one = shape.windowSize == null ? ONE_RANK : { ...ONE_RANK, layersPerStage: [3] };
+  return { seed: 1, shape: { ...SHAPE, context: one, generation: one, ...shape }, requests, faults };
 }
 
 /** A pipelined prompt of six blocks, each half sent to its server, nobody to tell one of the other. */

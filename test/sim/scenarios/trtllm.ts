@@ -117,7 +117,7 @@ export const TRTLLM: ScenarioGroup = {
     {
       name: 'ranks diverge in collectives; one rank’s error or response stops the others',
       references: [thread(REPOSITORY, 17095)],
-      why: 'A rank of this package runs no collective per request. Several ranks of an instance are RankGroup’s matter, which is tested on its own.',
+      why: 'A rank of this package runs no collective per request. Several ranks meet in a RankGroup, whose call order is fixed by steps and checked: ranks.ts has the schedules.',
     },
     {
       name: 'sockets used from several threads',

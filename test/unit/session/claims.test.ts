@@ -1,41 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { Message } from '../../../src/wire/index.js';
-import { decodeFrame, encodeFrame } from '../../../src/wire/index.js';
-import { type Rank, type RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
-
-/** One transfer that is under way: the first of two chunks arrived. */
-async function underWay() {
-  const world = new RankWorld();
-  const [context] = (await world.instance('context')) as [Rank];
-  const [generation] = (await world.instance('generation')) as [Rank];
-  const sent = world.place([context], 'context');
-  const received = world.place([generation], 'generation', { endpoint: context.transceiver.endpoint });
-  world.ask(received);
-  await world.run(50);
-  world.chunk(sent, 0, 8);
-  await world.run(20);
-  return { world, context, generation, sent, received };
-}
-
-function forge(world: RankWorld, to: Rank, message: Message, incarnation: bigint): void {
-  world.network.bind().send(to.transceiver.endpoint, encodeFrame(message, { incarnation }));
-}
-
-/** The HELLO that `from` sent. */
-function helloOf(world: RankWorld, from: Rank) {
-  const frame = world.network.log.find((f) => f.from === from.transceiver.endpoint && f.message.type === 'HELLO');
-  const { message, incarnation } = decodeFrame(frame?.bytes ?? new Uint8Array());
-  if (message.type !== 'HELLO') throw new Error('no HELLO was sent');
-  return { hello: message, incarnation };
-}
-
-async function completes(world: RankWorld, sent: RankRequest[], received: RankRequest[]): Promise<void> {
-  world.chunk(sent, 8, 16);
-  await world.run(100);
-  expect(received.map(({ rank }) => rank.settled.map(({ outcome }) => outcome))).toEqual([['completed']]);
-  expect(world.wrongWords(received[0] as RankRequest)).toBe(0);
-  expect(world.leftovers()).toEqual([]);
-}
+import type { RankRequest } from '../../sim-lite/rank-world.js';
+import { completes, forge, helloOf, underWay } from './under-way.js';
 
 describe('a stranger that speaks for a live peer', () => {
   for (const side of ['context', 'generation'] as const)

@@ -44,7 +44,13 @@ describe('memory descriptions', () => {
   it('reach the agent from an accepted HELLO, and from nothing else', async () => {
     const { loads, hello, deliver, pair } = await world();
     const endpoint = 'tcp://127.0.0.9:9999';
-    const rankInfo = { ...hello.rankInfo, endpoint, rankEndpoints: [endpoint], incarnation: 500n, agentMetadata: Uint8Array.of(6, 6, 6) };
+    const rankInfo = {
+      ...hello.rankInfo,
+      endpoint,
+      rankEndpoints: [endpoint],
+      incarnation: 500n,
+      agentMetadata: Uint8Array.of(6, 6, 6),
+    };
 
     await deliver({ type: 'HELLO_ACK', nonce: 1n, endpoint, answer: { accepted: true, rankInfo } }, 500n);
     await deliver({ ...REQUEST, endpoint }, 500n);

@@ -22,7 +22,7 @@ export type ContentPlace = Pick<ContentJob, 'firstHead' | 'firstUnits'>;
 /** What one rank keeps, and where. */
 export interface RankLayout {
   readonly place: RankPlaceInDp;
-  /** Groups of the stage's layers only; a group without a layer in the stage is left out. */
+  /** Of the whole model: the ranks of a side plan alike, whichever groups have a layer in their stage. */
   readonly layerGroups: readonly LayerGroup[];
   /** At address 0, and what to allocate. */
   readonly layout: { readonly table: PageTable; readonly sizeBytes: number };
@@ -33,21 +33,22 @@ export interface RankLayout {
 export function rankLayout(preset: ModelPreset, shape: SideShape, place: RankPlaceInDp, slots: SlotCounts): RankLayout {
   const { tokensPerBlock } = shape;
   const { begin, end } = stageLayers(place);
-  const layerGroups = layerGroupsOf(preset)
-    .map(
-      ({ kind, windowSize, layers }): LayerGroup => ({
-        kind,
-        windowSize,
-        tokensPerBlock,
-        layers: layers.filter((layer) => layer >= begin && layer < end),
-        slotCount: kind === 'state' ? slots.states : slots.blocks,
-      }),
-    )
+  const layerGroups = layerGroupsOf(preset).map(
+    ({ kind, windowSize, layers }): LayerGroup => ({
+      kind,
+      windowSize,
+      tokensPerBlock,
+      layers,
+      slotCount: kind === 'state' ? slots.states : slots.blocks,
+    }),
+  );
+  const groupsInStage = layerGroups
+    .map((group) => ({ ...group, layers: group.layers.filter((layer) => layer >= begin && layer < end) }))
     .filter(({ layers }) => layers.length > 0);
   const heads = kvHeads(preset, place);
   const state = preset.hybrid?.state ?? null;
   const layout = buildPageTable({
-    groups: layerGroups,
+    groups: groupsInStage,
     kvHeads: heads.headsPerRank,
     ...cacheDims(preset),
     ...(state === null ? {} : { state: stateSpec(state, preset.dtype, place) }),

@@ -2,6 +2,7 @@ import type { PageContent } from '../../../agent/page-content.js';
 import type { TransferAgent } from '../../../agent/transfer-agent.js';
 import { GrowingCacheManager } from '../../../cache/growing-cache-manager.js';
 import type { KvCacheManager } from '../../../cache/kv-cache-manager.js';
+import { StageCache } from '../../../cache/stage-cache.js';
 import type { Clock } from '../../../clock.js';
 import { resolveCacheTransceiverConfig } from '../../../config/index.js';
 import { InternalError } from '../../../errors.js';
@@ -10,7 +11,7 @@ import { PacedEngine } from '../../../executor/engines/paced-engine.js';
 import { Executor } from '../../../executor/executor.js';
 import type { LlmRequest } from '../../../executor/request.js';
 import type { PageTable } from '../../../mapping/page-table.js';
-import { flatRank, type RankPlaceInDp } from '../../../mapping/rank-place.js';
+import { flatRank, type RankPlaceInDp, stageLayers } from '../../../mapping/rank-place.js';
 import { type OpenedTransceiver, openTransceiver } from '../../../open-transceiver.js';
 import type { RankGroup } from '../../../rank-group/rank-group.js';
 import type { Settled } from '../../../session/cache-transceiver.js';
@@ -49,7 +50,7 @@ export interface RankSurroundings {
 export class BenchRank {
   readonly rank: number;
   readonly owner: RankPlaceInDp;
-  readonly cache: KvCacheManager;
+  readonly cache: StageCache;
   readonly content: PageContent;
   readonly contentPlace: ContentPlace;
   readonly pageTable: PageTable;
@@ -65,7 +66,7 @@ export class BenchRank {
     surroundings: RankSurroundings,
     agent: TransferAgent,
     endpoint: string,
-    cache: KvCacheManager,
+    cache: StageCache,
     layout: RankLayout,
     opened: OpenedTransceiver,
   ) {
@@ -125,7 +126,7 @@ export class BenchRank {
     const chunkClock = new ChunkClock(engine, clock);
     const executor = new Executor({
       clock,
-      cache,
+      cache: cache.whole,
       transceiver: new MeteredTransceiver(this.#transceiver, (one) => this.#settled.set(one.request, one)),
       engine: chunkClock,
       limits: {
@@ -176,16 +177,16 @@ export class BenchRank {
 function cacheOf(
   { role, seed, shape, peerTokensPerBlock }: WorkerSettings,
   { place, layerGroups }: RankLayout,
-): KvCacheManager {
+): StageCache {
   const options = {
     tokensPerBlock: shape.tokensPerBlock,
     layerGroups,
     // Two different orders, so that pages are scattered on both sides; the ranks of one side share one, so that they decide alike.
     seed: seed * 2 + (role === 'context' ? 0 : 1),
   };
-  return new PinCountingCache(
+  const whole: KvCacheManager =
     place.cpSize === 1
       ? new GrowingCacheManager({ ...options, senderTokensPerBlock: peerTokensPerBlock })
-      : new ContextParallelCache({ ...options, cpSize: place.cpSize }),
-  );
+      : new ContextParallelCache({ ...options, cpSize: place.cpSize });
+  return new StageCache(new PinCountingCache(whole), stageLayers(place));
 }

@@ -1,0 +1,39 @@
+import type { Finding } from '../mapping/index.js';
+import { explainCompatibility, explainTopology, ranksOverlap } from '../mapping/index.js';
+import type { RankInfo } from '../mapping/rank-info.js';
+import type { PeerLink } from './peer-link.js';
+
+/** A rank whose HELLO was accepted, or that accepted ours, or both. One object per incarnation; only the registry changes it. */
+export interface Peer {
+  /** For messages to people: instance, rank, endpoint. */
+  readonly name: string;
+  readonly endpoint: string;
+  readonly incarnation: bigint;
+  readonly info: RankInfo;
+  /** Its data overlaps ours. One that does not is only good for what it says of its instance. */
+  readonly overlaps: boolean;
+  /** How to write into its pages: there once its HELLO was accepted, if it overlaps. */
+  link: PeerLink | null;
+  /** It accepted our HELLO, so that it can write into ours. Also the proof that this process answers at that endpoint. */
+  greeted: boolean;
+}
+
+export function peerName(info: RankInfo): string {
+  return `${info.instanceName} rank ${info.rank} at ${info.endpoint}`;
+}
+
+export function peerIdentity(info: RankInfo): Pick<Peer, 'name' | 'endpoint' | 'incarnation' | 'info'> {
+  return { name: peerName(info), endpoint: info.endpoint, incarnation: info.incarnation, info };
+}
+
+/** Ranks of instances that fit may greet each other whether or not they share anything: one rank speaks for its instance. */
+export function findingsAgainst(self: RankInfo, peer: RankInfo): readonly Finding[] {
+  const topology = explainTopology(peer, self);
+  if (topology.length > 0) return topology;
+  return ranksOverlap(self, peer) ? explainCompatibility(peer, self) : [];
+}
+
+export function incompatible(findings: readonly Finding[]): string {
+  const fields = findings.map((f) => `${f.field}: ${f.a} against ${f.b}, ${f.verdict} (${f.whichSideToChange})`);
+  return `incompatible KV cache: ${fields.join('; ')}`;
+}
