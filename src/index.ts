@@ -1,4 +1,7 @@
 /** Moves KV cache between servers in disaggregated LLM serving, chunk by chunk, while prefill is still computing. */
+
+export { agentOptions } from './agent/agent-options.js';
+export type { BounceOptions, InboundGroup } from './agent/bounce.js';
 export { CudaDevice } from './agent/cuda-device.js';
 export { CudaEvent, type CudaEventState } from './agent/cuda-event.js';
 export { CudaStream, type StreamPriority } from './agent/cuda-stream.js';

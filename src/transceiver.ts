@@ -8,6 +8,7 @@ import type { AuxBuffer } from './session/aux-buffer.js';
 import type { CacheTransceiver, SendReceipt, Settled } from './session/cache-transceiver.js';
 import { ControlChannel } from './session/control-channel.js';
 import { Counters } from './session/counters.js';
+import { InboundSlots } from './session/inbound-slots.js';
 import { type Peer, PeerRegistry } from './session/peer-registry.js';
 import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
@@ -145,6 +146,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#receiver = new Receiver({
       ...shared,
       self: rankInfo,
+      inbound: InboundSlots.of(agent),
       newTicket,
       peerAt: (endpoint) => this.#peers.greetedAt(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),

@@ -9,6 +9,7 @@
 
 #include "addon/agent_reply.h"
 #include "addon/arguments.h"
+#include "addon/bounce_records.h"
 #include "addon/notice_records.h"
 #include "addon/transport_choice.h"
 
@@ -48,6 +49,9 @@ Napi::Function NativeAgent::define(Napi::Env env) {
                          InstanceMethod<&NativeAgent::cancel>("cancel"),
                          InstanceMethod<&NativeAgent::read>("read"),
                          InstanceMethod<&NativeAgent::write>("write"),
+                         InstanceMethod<&NativeAgent::prepare_inbound>("prepareInbound"),
+                         InstanceMethod<&NativeAgent::expect_inbound>("expectInbound"),
+                         InstanceMethod<&NativeAgent::end_inbound>("endInbound"),
                          InstanceMethod<&NativeAgent::close>("close"),
                      });
 }
@@ -57,7 +61,7 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
       environment_(environment_of(info.Env())),
       name_(to_text(info, 1, "name")),
       link_(std::make_shared<Link>(Link{this})) {
-  if (!info[8].IsFunction()) throw_argument(info.Env(), "dispatch must be a function");
+  if (!info[9].IsFunction()) throw_argument(info.Env(), "dispatch must be a function");
   TransportChoice choice;
   choice.kind = to_text(info, 0, "kind");
   choice.agent_name = name_;
@@ -70,9 +74,13 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
   if (device != -1) choice.device = to_device(info.Env(), device);
   const double blocks = to_number(info, 7, "copyBlocks");
   if (blocks != 0) choice.copy_blocks = static_cast<unsigned>(to_size(info.Env(), blocks, "copyBlocks"));
+  const auto bounce = to_array<Napi::Float64Array>(info, 8, napi_float64_array, "bounce");
+  if (bounce.ElementLength() > 0) {
+    choice.bounce = read_bounce_options(info.Env(), bounce.Data(), bounce.ElementLength());
+  }
   const Status status = choose_transport(choice, &factory_);
   if (!status.is_ok()) throw_status(info.Env(), status);
-  dispatch_ = Napi::Persistent(info[8].As<Napi::Function>());
+  dispatch_ = Napi::Persistent(info[9].As<Napi::Function>());
 }
 
 NativeAgent::~NativeAgent() {
@@ -203,6 +211,7 @@ Napi::Value NativeAgent::remove_peer(const Napi::CallbackInfo& info) {
   const auto peer = static_cast<PeerId>(to_size(env, to_number(info, 0, "peer"), "peer"));
   peers_.erase(peer);
   std::erase_if(tables_, [peer](const auto& entry) { return entry.second.peer == peer; });
+  std::erase_if(inbound_tables_, [peer](const auto& entry) { return entry.second.peer == peer; });
   const auto reply = expect_reply(env);
   session_->engine->push(
       RemovePeer{peer, [reply] { Reply::settle(reply, Status::ok(), [](Napi::Env e) { return e.Undefined(); }); }});
@@ -315,6 +324,7 @@ Napi::Value NativeAgent::close(const Napi::CallbackInfo& info) {
                        link->agent->dispatch_.Reset();
                        link->agent->peers_.clear();
                        link->agent->tables_.clear();
+                       link->agent->inbound_tables_.clear();
                        link->agent->events_.clear();
                        link->agent->live_.clear();
                      }

@@ -24,7 +24,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   static Napi::Function define(Napi::Env env);
 
   // (kind: 'host' | 'nixl', name, linkGbps or NaN, NIXL library or '', NIXL package tree or '', path, device or -1,
-  //  blocks or 0, dispatch)
+  //  blocks or 0, bounce numbers (empty: no arena), dispatch)
   explicit NativeAgent(const Napi::CallbackInfo& info);
   ~NativeAgent() override;
 
@@ -71,6 +71,9 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   std::shared_ptr<Reply> expect_reply(Napi::Env env);
   // Of host memory: device memory is never touched on the JS thread.
   MemoryLease lease(Napi::Env env, std::uintptr_t address, std::size_t size) const;
+  Napi::Value prepare_inbound(const Napi::CallbackInfo& info);
+  Napi::Value expect_inbound(const Napi::CallbackInfo& info);
+  Napi::Value end_inbound(const Napi::CallbackInfo& info);
   std::shared_ptr<const ReadyEvent> find_event(Napi::Env env, double handle) const;
   MemoryKind check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionTable& regions,
                         const SlotPool& pool) const;
@@ -87,6 +90,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   State state_ = State::kNew;
   std::unordered_map<PeerId, PeerRecord> peers_;
   std::unordered_map<std::uint32_t, Table> tables_;
+  std::unordered_map<std::uint32_t, Table> inbound_tables_;  // numbered with tables_
   std::unordered_map<std::uint32_t, std::shared_ptr<HostEvent>> events_;
   std::unordered_set<SubmissionId> live_;  // submitted and not yet settled and drained
   PeerId last_peer_ = 0;

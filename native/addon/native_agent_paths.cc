@@ -31,7 +31,11 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   const PeerPaths& paths = peer->second.paths;
   // In the order of DataPath; host memory has one way, whichever the base transport is.
   const PathState host{!is_device, is_device ? "the pages are device memory" : "the pages are host memory"};
-  const PathState* states[kDataPathCount] = {&host, &paths.rdma, &paths.p2p, &paths.bounce};
+  PathState bounce = paths.bounce;
+  if (bounce.is_available && paths.bounces_device != is_device) {
+    bounce = {false, is_device ? "the bounce arena is host memory" : "the bounce arena is device memory"};
+  }
+  const PathState* states[kDataPathCount] = {&host, &paths.rdma, &paths.p2p, &bounce};
   DataPath path = DataPath::kHost;
   if (is_device) (void)cheapest_path(paths, shape, &path);
   Napi::Float64Array costs = Napi::Float64Array::New(env, kDataPathCount * 2);

@@ -29,7 +29,8 @@ MemoryKind NativeAgent::check_pool(Napi::Env env, std::size_t fragment, const ch
 void NativeAgent::check_reachable(Napi::Env env, const PeerRecord& peer, MemoryKind from, MemoryKind to) const {
   if (from == MemoryKind::kHost && to == MemoryKind::kHost) return;
   if (peer.paths.rdma.is_available) return;
-  if (from == MemoryKind::kDevice && to == MemoryKind::kDevice && peer.paths.p2p.is_available) return;
+  const bool is_bounced = peer.paths.bounce.is_available && peer.paths.bounces_device;
+  if (from == MemoryKind::kDevice && to == MemoryKind::kDevice && (peer.paths.p2p.is_available || is_bounced)) return;
   const auto name = [](MemoryKind kind) { return kind == MemoryKind::kDevice ? "device" : "host"; };
   throw_status(
       env, Status(StatusCode::kCapability, std::string("no path from ") + name(from) + " memory to the peer's " +
@@ -93,6 +94,18 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
   submission.flow = static_cast<FlowId>(to_integer(env, record[2], "flow"));
   if (!peers_.contains(submission.peer)) throw_argument(env, "unknown peer " + std::to_string(submission.peer));
   submission.after = find_event(env, record[3]);
+  // A ticket and the keys of its groups come beside the head, since most submissions have none.
+  const bool has_ticket = info[2].IsBigInt();
+  const double* keys = nullptr;
+  std::size_t key_count = 0;
+  if (has_ticket) {
+    bool is_whole = false;
+    submission.ticket = info[2].As<Napi::BigInt>().Uint64Value(&is_whole);
+    if (!is_whole) throw_argument(env, "a ticket is a bigint below 2^64");
+    const auto array = to_array<Napi::Float64Array>(info, 3, napi_float64_array, "keys");
+    keys = array.Data();
+    key_count = array.ElementLength();
+  }
   const std::uint64_t group_count = to_size(env, record[4], "group count");
   if (head.ElementLength() < kSubmissionHead + group_count * kGroupRecord) {
     throw_argument(env, "the submission has fewer groups than it says");
@@ -116,7 +129,9 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
     }
     const std::int32_t* pairs = slots.Data() + begin;
     check_slot_pairs(env, i, *table->second.table, pairs, length);
-    submission.groups.push_back({table->second.table, std::vector<std::int32_t>(pairs, pairs + length)});
+    if (has_ticket && i >= key_count) throw_argument(env, "a submission with a ticket names a key for each group");
+    submission.groups.push_back({table->second.table, std::vector<std::int32_t>(pairs, pairs + length),
+                                 has_ticket ? static_cast<std::uint32_t>(to_size(env, keys[i], "key")) : 0});
     begin += length;
   }
   if (!live_.insert(submission.id).second) {

@@ -19,7 +19,12 @@ Status read_path(const TransportChoice& choice, RouterOptions* out) {
   } else if (choice.path == "rdma") {
     out->choice = PathChoice::kRdma;
   } else if (choice.path == "bounce") {
-    return Status(StatusCode::kCapability, "path 'bounce': this build has no bounce path; use auto, p2p or rdma");
+    if (!choice.bounce) {
+      return Status(StatusCode::kCapability,
+                    "path 'bounce': this agent has no bounce arena; give it one with kvCacheBounceSizeMb (the option "
+                    "bounce.sizeBytes of createAgent)");
+    }
+    out->choice = PathChoice::kBounce;
   } else {
     return Status(StatusCode::kInvalidArgument, "path '" + choice.path + "' is not auto, p2p, rdma or bounce");
   }
@@ -32,10 +37,28 @@ Status read_path(const TransportChoice& choice, RouterOptions* out) {
   return Status::ok();
 }
 
-// The paths to device memory over `base`.
-TransportFactory with_router(TransportFactory base, const RouterOptions& options) {
-  return [base = std::move(base), options](Status* error) -> std::unique_ptr<Transport> {
+Status read_bounce(const TransportChoice& choice, const RouterOptions& router, std::optional<BounceOptions>* out) {
+  if (!choice.bounce) return Status::ok();
+  if (router.choice == PathChoice::kP2p || router.choice == PathChoice::kRdma) {
+    return Status(StatusCode::kInvalidArgument,
+                  "path '" + choice.path + "' allows that path only; use auto or bounce, or leave bounce out");
+  }
+  BounceOptions options = *choice.bounce;
+  const bool is_host = choice.kind == "host";
+  options.link = is_host ? BounceLinkKind::kSocket : BounceLinkKind::kMessages;
+  // The host transport's bytes are copied by the writer's own threads, which end before its sockets do.
+  options.link_end_proves_end = is_host;
+  if (router.choice == PathChoice::kBounce) options.is_forced = true;
+  Status status;
+  if (make_bounce_transport(nullptr, options, &status) != nullptr) *out = options;
+  return status;
+}
+
+// Every path over `base`: the bounce path next to what it does itself, and above both what reaches device memory.
+TransportFactory with_paths(TransportFactory base, std::optional<BounceOptions> bounce, const RouterOptions& options) {
+  return [base = std::move(base), bounce, options](Status* error) -> std::unique_ptr<Transport> {
     std::unique_ptr<Transport> made = base(error);
+    if (made != nullptr && bounce) made = make_bounce_transport(std::move(made), *bounce, error);
     return made == nullptr ? nullptr : make_router_transport(std::move(made), options);
   };
 }
@@ -47,11 +70,13 @@ Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
   if (choice.kind == "host" || choice.kind == "nixl") {
     if (Status status = read_path(choice, &router); !status.is_ok()) return status;
   }
+  std::optional<BounceOptions> bounce;
+  if (Status status = read_bounce(choice, router, &bounce); !status.is_ok()) return status;
   if (choice.kind == "host") {
     const HostOptions options{choice.link_gbps};
     Status status;
     if (make_host_transport(options, &status) == nullptr) return status;
-    *out = with_router([options](Status* error) { return make_host_transport(options, error); }, router);
+    *out = with_paths([options](Status* error) { return make_host_transport(options, error); }, bounce, router);
     return Status::ok();
   }
   if (choice.kind == "nixl") {
@@ -64,7 +89,7 @@ Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
     options.package_tree = choice.nixl_package_tree;
     // On this thread, because JavaScript writes the environment here too.
     prepare_process_for_nixl();
-    *out = with_router([options](Status* error) { return make_nixl_transport(options, error); }, router);
+    *out = with_paths([options](Status* error) { return make_nixl_transport(options, error); }, bounce, router);
     return Status::ok();
   }
   return Status(StatusCode::kInvalidArgument, "agent kind '" + choice.kind + "' is not host or nixl");

@@ -5,6 +5,7 @@
 
 #include "core/status.h"
 #include "engine/agent_engine.h"
+#include "transport/bounce_transport.h"
 
 namespace kvt {
 
@@ -17,6 +18,7 @@ struct TransportChoice {
   std::string path;                 // "auto", "p2p", "rdma" or "bounce"
   std::optional<int> device;        // opened with the agent; absent = by the first device pool
   unsigned copy_blocks = 0;         // of one p2p copy; 0 = default
+  std::optional<BounceOptions> bounce;
 };
 
 // Makes the factory that the progress thread will call. Wrong options are refused here; what the machine lacks shows

@@ -14,6 +14,8 @@ namespace kvt {
 struct PlanGroup {
   std::shared_ptr<const FragmentTable> table;
   std::vector<std::int32_t> slot_pairs;
+  // What the receiver calls this group where it scatters itself (bounce).
+  std::uint32_t key = 0;
 };
 
 // Role: expands a slice into runs lazily, so that a slice of any size costs memory for one batch only.

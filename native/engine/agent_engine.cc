@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <span>
 #include <system_error>
 #include <utility>
 
@@ -83,6 +84,7 @@ void AgentEngine::run() {
     if (loop_) {
       transport_->progress();
       poll_connecting();
+      poll_ending();
       has_more = loop_->step();
       deliver_notices();
     }
@@ -93,6 +95,8 @@ void AgentEngine::run() {
   // Whatever arrived meanwhile is answered too; nothing is pushed after the owner saw the report.
   commands_.take(&commands);
   for (Command& command : commands) handle(std::move(command));
+  // What still ran when the transport closed is for its report to say.
+  for (const EndInbound& command : std::exchange(ending_, {})) command.reply();
   for (const CloseReply& reply : std::exchange(close_replies_, {})) reply(report);
   sink_ = nullptr;
 
@@ -166,6 +170,28 @@ void AgentEngine::handle_one(Submission& command) {
 
 void AgentEngine::handle_one(CancelSubmission& command) {
   if (loop_) loop_->cancel(command.submission);
+}
+
+void AgentEngine::handle_one(ExpectInbound& command) {
+  Status status = refusal();
+  if (status.is_ok()) status = transport_->expect_inbound(command.peer, command.ticket, std::move(command.groups));
+  command.reply(status);
+}
+
+void AgentEngine::handle_one(EndInbound& command) {
+  if (!loop_ || transport_ == nullptr || transport_->end_inbound(command.peer, command.ticket)) {
+    command.reply();
+  } else {
+    ending_.push_back(std::move(command));
+  }
+}
+
+void AgentEngine::poll_ending() {
+  std::erase_if(ending_, [this](const EndInbound& command) {
+    if (!transport_->end_inbound(command.peer, command.ticket)) return false;
+    command.reply();
+    return true;
+  });
 }
 
 void AgentEngine::handle_one(EventsChanged&) {

@@ -62,6 +62,8 @@ class AgentEngine : public std::enable_shared_from_this<AgentEngine> {
   void handle_one(RemovePeer& command);
   void handle_one(Submission& command);
   void handle_one(CancelSubmission& command);
+  void handle_one(ExpectInbound& command);
+  void handle_one(EndInbound& command);
   void handle_one(EventsChanged& command);
   void handle_one(WatchProcess& command);
   void handle_one(UnwatchProcess& command);
@@ -70,6 +72,7 @@ class AgentEngine : public std::enable_shared_from_this<AgentEngine> {
   // What to answer a command that cannot run: why opening failed, or that the agent is closing; ok otherwise.
   Status refusal() const;
   void poll_connecting();
+  void poll_ending();
   void deliver_notices();
   bool may_end() const;
   std::optional<TimePoint> next_wakeup() const;
@@ -86,6 +89,7 @@ class AgentEngine : public std::enable_shared_from_this<AgentEngine> {
   std::unique_ptr<Transport> transport_;
   std::optional<TransferLoop> loop_;
   std::unordered_map<PeerId, PeerReply> connecting_;
+  std::vector<EndInbound> ending_;
   std::optional<TimePoint> close_deadline_;
   std::vector<CloseReply> close_replies_;
 

@@ -50,6 +50,18 @@ struct RemovePeer {
 struct CancelSubmission {
   SubmissionId submission = 0;
 };
+struct ExpectInbound {
+  PeerId peer = 0;
+  Ticket ticket = 0;
+  std::vector<InboundGroup> groups;
+  StatusReply reply;
+};
+// Answered once nothing is scattered under the ticket any more.
+struct EndInbound {
+  PeerId peer = 0;
+  Ticket ticket = 0;
+  DoneReply reply;
+};
 struct EventsChanged {};
 // A kEnded notice with this id follows a reply that is ok, unless the watch is dropped before.
 struct WatchProcess {
@@ -68,7 +80,8 @@ struct CloseAgent {
   CloseReply reply;
 };
 
-using Command = std::variant<AllocateRegion, RegisterRegion, GetMetadata, AddPeer, RemovePeer, Submission,
-                             CancelSubmission, EventsChanged, WatchProcess, UnwatchProcess, FlushInbound, CloseAgent>;
+using Command =
+    std::variant<AllocateRegion, RegisterRegion, GetMetadata, AddPeer, RemovePeer, Submission, CancelSubmission,
+                 ExpectInbound, EndInbound, EventsChanged, WatchProcess, UnwatchProcess, FlushInbound, CloseAgent>;
 
 }  // namespace kvt

@@ -23,6 +23,7 @@ struct Submission {
   FlowId flow = 0;
   std::vector<PlanGroup> groups;
   std::shared_ptr<const ReadyEvent> after;  // null: may start now
+  Ticket ticket = 0;                        // of the receive it belongs to; 0: none
 };
 
 // kEnded: a watched process has ended; `submission` is the watch. kAdvice: `error` holds what goes another way and why.

@@ -14,6 +14,7 @@ void TransferLoop::submit(Submission submission) {
                     .after = std::move(submission.after),
                     .error = {},
                     .posted_at = {},
+                    .ticket = submission.ticket,
                     .route = {}};
   const auto [entry, is_new] = transfers_.emplace(id, std::move(transfer));
   if (!is_new) return;  // the addon refuses ids that are in use
@@ -24,6 +25,13 @@ void TransferLoop::cancel(SubmissionId submission) {
   const auto entry = transfers_.find(submission);
   if (entry == transfers_.end()) return;
   stop(submission, &entry->second, Outcome::kCancelled, Status(StatusCode::kCancelled, "the transfer was cancelled"));
+  cancel_batches(submission);
+}
+
+void TransferLoop::cancel_batches(SubmissionId id) {
+  for (const auto& [batch_id, batch] : batches_) {
+    if (batch.submission == id && batch.is_whole) transport_->cancel(batch_id);
+  }
 }
 
 void TransferLoop::events_changed() {
@@ -46,6 +54,7 @@ void TransferLoop::remove_peer(PeerId peer) {
   std::sort(theirs.begin(), theirs.end());
   for (const SubmissionId id : theirs) {
     stop(id, &transfers_.at(id), Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
+    cancel_batches(id);
   }
   forget_peer_if_ended(peer);
 }
@@ -114,7 +123,8 @@ bool TransferLoop::post_next() {
 }
 
 bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
-  if (!transfer->route) transfer->route = transport_->route(transfer->peer, transfer->cursor.groups());
+  if (!transfer->route)
+    transfer->route = transport_->route(transfer->peer, transfer->ticket, transfer->cursor.groups());
   if (transfer->after != nullptr) {
     const bool is_devices = transfer->after->device_event() != nullptr;
     switch (transfer->after->state()) {
@@ -159,7 +169,8 @@ BatchResult TransferLoop::post_whole(BatchId batch, Transfer* transfer, std::siz
   *bytes = transfer->cursor.bytes_left();
   if (*bytes == 0) return {BatchState::kDone, false, {}};
   const CudaEvent* after = transfer->after == nullptr ? nullptr : transfer->after->device_event();
-  BatchResult result = transport_->post_slice(batch, transfer->peer, transfer->cursor.groups(), after);
+  BatchResult result =
+      transport_->post_slice(batch, transfer->peer, transfer->ticket, transfer->cursor.groups(), after);
   transfer->cursor.finish();
   return result;
 }
@@ -184,7 +195,7 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
   }
   last_batch_ = batch_id;
   if (!transfer->posted_at) transfer->posted_at = posted_at;
-  const Batch batch{id, transfer->peer, bytes, transfer->route->lane};
+  const Batch batch{id, transfer->peer, bytes, transfer->route->is_whole, transfer->route->lane};
   if (result.state == BatchState::kInFlight) {
     ++transfer->in_flight;
     Peer& peer = peers_.at(transfer->peer);
@@ -207,9 +218,10 @@ void TransferLoop::end_batch(BatchId id, const Batch& batch, BatchResult result)
     quarantined_.emplace(id, batch.submission);
     ++transfer.undrained;
   }
+  const bool is_cancel = result.error.code() == StatusCode::kCancelled;
   // The first failure is the one that explains the rest.
-  if (transfer.outcome != Outcome::kFailed) {
-    transfer.outcome = Outcome::kFailed;
+  if (transfer.outcome == Outcome::kTransferred || (transfer.outcome == Outcome::kCancelled && !is_cancel)) {
+    transfer.outcome = is_cancel ? Outcome::kCancelled : Outcome::kFailed;
     transfer.error = std::move(result.error);
   }
   if (transfer.phase == Phase::kPosting) {

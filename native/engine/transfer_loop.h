@@ -71,6 +71,7 @@ class TransferLoop {
     std::size_t in_flight = 0;
     std::size_t undrained = 0;
     std::optional<TimePoint> posted_at;
+    Ticket ticket = 0;
     std::chrono::nanoseconds posting{0};
     std::optional<SliceRoute> route;  // decided when its turn comes
   };
@@ -78,6 +79,7 @@ class TransferLoop {
     SubmissionId submission = 0;
     PeerId peer = 0;
     std::size_t bytes = 0;
+    bool is_whole = false;
     std::uint8_t lane = 0;
   };
   struct Peer {
@@ -97,6 +99,8 @@ class TransferLoop {
   // Whether the head may be posted; parks or settles it otherwise.
   bool is_postable(SubmissionId id, Transfer* transfer);
   void post(SubmissionId id, Transfer* transfer);
+  // What of it is posted is not wanted any more.
+  void cancel_batches(SubmissionId id);
   BatchResult post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes);
   BatchResult post_whole(BatchId batch, Transfer* transfer, std::size_t* bytes);
   void end_batch(BatchId id, const Batch& batch, BatchResult result);

@@ -25,7 +25,8 @@ class SliceTransport final : public Transport {
     return {};
   }
   bool takes_slices() const override { return takes_whole; }
-  BatchResult post_slice(BatchId batch, PeerId, std::span<const PlanGroup> groups, const CudaEvent* after) override {
+  BatchResult post_slice(BatchId batch, PeerId, Ticket, std::span<const PlanGroup> groups,
+                         const CudaEvent* after) override {
     posted.push_back({batch, groups.size(), groups.front().slot_pairs.size() / 2, after});
     return {next, false, next == BatchState::kFailed ? Status(StatusCode::kTransport, "broken") : Status()};
   }

@@ -150,7 +150,7 @@ TEST(RouterTest, HostMemoryGoesByTheBaseTransport) {
   EXPECT_FALSE(router->peer_paths(1).rdma.reason.empty());
 
   const Submission slice = submission_of(1, 1, 0, 2);
-  const SliceRoute route = router->route(1, slice.groups);
+  const SliceRoute route = router->route(1, 0, slice.groups);
   EXPECT_FALSE(route.is_whole);
   EXPECT_EQ(route.limits.max_runs, base->batch_limits.max_runs);
   const kvt::Run run{0x100000, 0x900000, 64};

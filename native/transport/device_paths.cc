@@ -22,6 +22,10 @@ Status DevicePaths::open(int device) {
   if (options_.choice == PathChoice::kRdma && !options_.base_reaches_devices) {
     return Status(StatusCode::kCapability, "path 'rdma': " + why_no_rdma_);
   }
+  if (options_.choice == PathChoice::kBounce) {
+    return Status(StatusCode::kCapability,
+                  "path 'bounce': the bounce arena is host memory; use path 'auto' for a GPU's");
+  }
   context_ = std::move(context);
   status = open_p2p(device);
   // Tried again with the next pool.

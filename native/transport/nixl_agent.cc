@@ -15,6 +15,11 @@ std::string with_code(std::string text, int code) {
   return std::move(text) + " (NIXL status " + std::to_string(code) + ")";
 }
 
+// UCX sends a notification eagerly; larger ones need not fit into what every transport sends so.
+constexpr std::size_t kMaxNotificationBytes = 4096;
+// What peers send must not pile up here either.
+constexpr std::size_t kMaxNotifications = 65536;
+
 }  // namespace
 
 // One side of a transfer; freed when the request, which copies it, was made.
@@ -178,12 +183,37 @@ void NixlAgent::destroy_request(XferReq request) {
   if (api().release_xfer_req(agent_, request) == kSuccess) api().destroy_xfer_req(request);
 }
 
-void NixlAgent::progress() {
+int NixlAgent::send_notification(const std::string& remote, std::span<const std::byte> bytes) {
+  return api().gen_notif(agent_, remote.c_str(), bytes.data(), bytes.size(), with_backend_);
+}
+
+void NixlAgent::take_notifications(std::size_t sender_count, std::vector<Notification>* out) {
+  for (std::size_t i = 0; i < sender_count; ++i) {
+    const char* name = nullptr;
+    std::size_t count = 0;
+    if (api().notif_map_get_agent_at(notifications_, i, &name) != kSuccess || name == nullptr ||
+        api().notif_map_get_notifs_size(notifications_, name, &count) != kSuccess) {
+      continue;
+    }
+    for (std::size_t k = 0; k < count; ++k) {
+      const void* data = nullptr;
+      std::size_t size = 0;
+      if (api().notif_map_get_notif(notifications_, name, k, &data, &size) != kSuccess) break;
+      // What is larger or emptier than any message of ours is nobody's.
+      if (data == nullptr || size == 0 || size > kMaxNotificationBytes || out->size() >= kMaxNotifications) continue;
+      const auto* bytes = static_cast<const std::byte*>(data);
+      out->push_back({name, {bytes, bytes + size}});
+    }
+  }
+}
+
+void NixlAgent::progress(std::vector<Notification>* received) {
   std::size_t count = 0;
   if (api().get_notifs(agent_, notifications_, nullptr) == kSuccess &&
       api().notif_map_size(notifications_, &count) == kSuccess && count == 0) {
     return;
   }
+  if (received != nullptr) take_notifications(count, received);
   api().notif_map_clear(notifications_);
 }
 

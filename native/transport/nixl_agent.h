@@ -52,12 +52,19 @@ class NixlAgent {
   // Terminal requests only: releasing a running one neither stops it nor waits for it.
   void destroy_request(XferReq request);
 
-  // Drives UCX and throws received notifications away: none is expected, and what peers send must not pile up.
-  void progress();
+  // A notification that has the peer's agent name, as the peer wrote it.
+  int send_notification(const std::string& remote, std::span<const std::byte> bytes);
+  struct Notification {
+    std::string sender;
+    std::vector<std::byte> bytes;
+  };
+  // Drives UCX and takes received notifications; null: throws them away, since what peers send must not pile up.
+  void progress(std::vector<Notification>* received = nullptr);
 
  private:
   class DescriptorList;
 
+  void take_notifications(std::size_t sender_count, std::vector<Notification>* out);
   Status register_or_deregister(const Region& region, int (*Api::*operation)(Agent, RegDlist, OptArgs),
                                 const char* what);
   const Api& api() const { return library_.api(); }

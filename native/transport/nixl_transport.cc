@@ -94,12 +94,14 @@ class NixlTransport final : public Transport {
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
   BatchLimits limits() const override { return kHostLimits; }
-  SliceRoute route(PeerId peer, std::span<const PlanGroup> groups) const override;
+  SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
   BatchResult poll(BatchId batch) override;
   void take_drained(std::vector<BatchId>* out) override;
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
+  Status send_message(PeerId peer, std::span<const std::byte> bytes) override;
+  void take_messages(std::vector<Message>* out) override;
   bool close() override;
 
  private:
@@ -131,6 +133,9 @@ class NixlTransport final : public Transport {
   nixl::Quarantine quarantine_;
   std::deque<std::string> lost_names_;
   nixl::Cadence cadence_;
+  std::vector<NixlAgent::Notification> notifications_;
+  // Whether somebody takes messages; until then they are thrown away.
+  bool has_reader_ = false;
   // From metadata() on, processes that this side never added may write here and need it driven.
   bool is_published_ = false;
 };
@@ -178,7 +183,7 @@ Status NixlTransport::register_region(const Region& region) try {
   return from_exception(error);
 }
 
-SliceRoute NixlTransport::route(PeerId, std::span<const PlanGroup> groups) const {
+SliceRoute NixlTransport::route(PeerId, Ticket, std::span<const PlanGroup> groups) const {
   SliceRoute route{false, kHostLimits, static_cast<std::uint8_t>(DataPath::kHost)};
   if (groups.empty() || groups.front().table->fragments().empty()) return route;
   const Fragment& first = groups.front().table->fragments().front();
@@ -395,8 +400,34 @@ void NixlTransport::take_drained(std::vector<BatchId>* out) {
 void NixlTransport::progress() {
   if (phase_ != AgentPhase::kOpen) return;
   const TimePoint start = std::chrono::steady_clock::now();
-  agent_.progress();
+  agent_.progress(has_reader_ ? &notifications_ : nullptr);
+  if (!notifications_.empty()) cadence_.touch(start);
   cadence_.observe(start, std::chrono::steady_clock::now());
+}
+
+Status NixlTransport::send_message(PeerId peer, std::span<const std::byte> bytes) {
+  const auto found = peers_.find(peer);
+  if (phase_ != AgentPhase::kOpen || found == peers_.end() || found->second.phase != PeerPhase::kReady) {
+    return {StatusCode::kPeerLost, "peer id " + std::to_string(peer) + " takes no messages"};
+  }
+  cadence_.touch(std::chrono::steady_clock::now());
+  if (agent_.send_notification(found->second.name, bytes) == nixl::kSuccess) return Status::ok();
+  Status error = explain_failure(&found->second, nixl::kBackendError, "sending a message");
+  tear_down_if_idle(peer);
+  return error;
+}
+
+void NixlTransport::take_messages(std::vector<Message>* out) {
+  has_reader_ = true;
+  for (NixlAgent::Notification& notification : notifications_) {
+    for (const auto& [id, peer] : peers_) {
+      // The name is what the sender claims; peers that were added are the only ones that are listened to.
+      if (peer.phase != PeerPhase::kReady || peer.name != notification.sender) continue;
+      out->push_back({id, std::move(notification.bytes)});
+      break;
+    }
+  }
+  notifications_.clear();
 }
 
 std::optional<TimePoint> NixlTransport::next_wakeup(TimePoint now) const {

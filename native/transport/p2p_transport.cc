@@ -53,7 +53,7 @@ class P2pTransport final : public Transport {
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
   BatchLimits limits() const override { return kLimits; }
-  SliceRoute route(PeerId, std::span<const PlanGroup>) const override {
+  SliceRoute route(PeerId, Ticket, std::span<const PlanGroup>) const override {
     return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p)};
   }
   void take_advice(std::vector<std::string>* out) override {
@@ -62,7 +62,7 @@ class P2pTransport final : public Transport {
   }
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
   bool takes_slices() const override { return true; }
-  BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+  BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                          const CudaEvent* after) override;
   BatchResult poll(BatchId batch) override;
   void take_drained(std::vector<BatchId>*) override {}
@@ -357,7 +357,7 @@ BatchResult P2pTransport::post(BatchId batch, PeerId peer, std::span<const Run> 
   return finish_post(batch, peer, {}, &ready_, std::move(status));
 }
 
-BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::span<const PlanGroup> groups,
                                      const CudaEvent* after) {
   const auto entry = peers_.find(peer);
   if (entry == peers_.end() || entry->second.state() == PeerState::kConnecting) {

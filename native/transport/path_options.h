@@ -23,7 +23,7 @@ struct RouterOptions {
   bool base_reaches_devices = false;
 };
 
-// Whether device memory of one peer can be reached by a path, and why not. `reason` is never empty.
+// Whether memory of one peer can be reached by a path, and why not. `reason` is never empty.
 struct PathState {
   bool is_available = false;
   std::string reason;
@@ -33,6 +33,8 @@ struct PeerPaths {
   PathState p2p;
   PathState rdma;
   PathState bounce;
+  // Of which memory the arena is: slices of that kind can be bounced.
+  bool bounces_device = false;
 };
 
 }  // namespace kvt

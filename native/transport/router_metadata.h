@@ -15,7 +15,7 @@ namespace kvt {
 //
 //    0   n  metadata of the base transport
 //    n   p  metadata of the p2p transport; p = 0: the agent has no device memory that others can map
-//  n+p   r  reserved for paths of later versions
+//  n+p   r  head of the bounce path (bounce_metadata.h); r = 0: the agent has no bounce arena
 //  from the end of that:
 //    0   4  n
 //    4   4  p

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "core/unique_fd.h"
+#include "transport/bounce_metadata.h"
 #include "transport/device_paths.h"
 #include "transport/process_watch.h"
 #include "transport/router_metadata.h"
@@ -57,10 +58,15 @@ class RouterTransport final : public Transport {
   std::vector<Region> peer_regions(PeerId peer) const override;
   PeerPaths peer_paths(PeerId peer) const override;
   BatchLimits limits() const override { return base_->limits(); }
-  SliceRoute route(PeerId peer, std::span<const PlanGroup> groups) const override;
+  SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
-  BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+  BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                          const CudaEvent* after) override;
+  void cancel(BatchId batch) override;
+  Status expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) override {
+    return base_->expect_inbound(peer, ticket, std::move(groups));
+  }
+  bool end_inbound(PeerId peer, Ticket ticket) override { return base_->end_inbound(peer, ticket); }
   BatchResult poll(BatchId batch) override;
   void take_drained(std::vector<BatchId>* out) override;
   Status watch_process(WatchId watch, std::span<const std::byte> metadata) override;
@@ -81,6 +87,7 @@ class RouterTransport final : public Transport {
   Status watch_child(int fd) const;
   // By the first piece: what JS submits is of one kind.
   bool is_device_slice(std::span<const PlanGroup> groups) const;
+  bool goes_by_p2p(PeerId peer, std::span<const PlanGroup> groups) const;
   void refuse_p2p(PeerId id, Peer* peer, std::string why);
   PeerState decide(PeerId id, Peer* peer, Status* error);
 
@@ -145,9 +152,14 @@ Status RouterTransport::register_region(const Region& region) {
 
 Status RouterTransport::metadata(std::vector<std::byte>* out) {
   RouterMetadata made;
-  Status status = base_->metadata(&made.base);
+  std::vector<std::byte> below;
+  Status status = base_->metadata(&below);
+  std::span<const std::byte> base = below;
+  if (status.is_ok() && base_->has_bounce_head()) status = unwrap_bounce_metadata(below, &base, nullptr);
   if (status.is_ok() && p2p() != nullptr) status = p2p()->metadata(&made.p2p);
   if (!status.is_ok()) return status;
+  made.more.assign(below.begin(), below.end() - static_cast<std::ptrdiff_t>(base.size()));
+  made.base.assign(base.begin(), base.end());
   // Without it peers cannot tell when this process has ended; everything else works.
   if (Status identity = own_identity(&made.process); !identity.is_ok()) advice_.push_back(identity.message());
   *out = encode_router_metadata(made);
@@ -158,11 +170,13 @@ Status RouterTransport::begin_add_peer(PeerId id, std::span<const std::byte> met
   RouterMetadata decoded;
   Status status = decode_router_metadata(metadata, &decoded);
   if (!status.is_ok()) return status;
+  // Agents without an arena have no use for the head of one that has.
+  if (base_->has_bounce_head()) decoded.base.insert(decoded.base.begin(), decoded.more.begin(), decoded.more.end());
   status = base_->begin_add_peer(id, decoded.base);
   if (!status.is_ok()) return status;
   Peer& peer = peers_[id];
   peer.has_device_memory = !decoded.p2p.empty();
-  peer.paths.bounce.reason = "this agent has no bounce arena";
+  peer.paths.bounce.reason = "this agent has no bounce arena; set kvCacheBounceSizeMb on both sides";
   if (p2p() == nullptr) {
     peer.paths.p2p.reason = devices_.why_no_p2p();
   } else if (decoded.p2p.empty()) {
@@ -199,6 +213,10 @@ PeerState RouterTransport::poll_peer(PeerId id, Status* error) {
         break;
     }
   }
+  if (const PeerPaths below = base_->peer_paths(id); !below.bounce.reason.empty()) {
+    peer.paths.bounce = below.bounce;
+    peer.paths.bounces_device = below.bounces_device;
+  }
   return decide(id, &peer, error);
 }
 
@@ -208,8 +226,15 @@ PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
                                         [](const Region& region) { return region.kind == MemoryKind::kDevice; });
   peer->has_device_memory = peer->has_device_memory || is_published;
   PathState& rdma = peer->paths.rdma;
+  const PathState& bounce = peer->paths.bounce;
+  if (options_.choice == PathChoice::kBounce && !bounce.is_available) {
+    *error = Status(StatusCode::kCapability, "path 'bounce' was asked for: " + bounce.reason);
+    return PeerState::kFailed;
+  }
   if (options_.choice == PathChoice::kP2p) {
     rdma.reason = "path 'p2p' was asked for";
+  } else if (options_.choice == PathChoice::kBounce) {
+    rdma.reason = "path 'bounce' was asked for";
   } else if (!devices_.is_open()) {
     rdma.reason = "this agent has no device memory";
   } else if (!devices_.base_reaches_pools()) {
@@ -221,9 +246,12 @@ PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
   }
   if (!devices_.is_open() || !peer->has_device_memory || peer->paths.p2p.is_available) return PeerState::kReady;
   if (!rdma.is_available) {
+    // Device memory is sent under a ticket, always.
+    if (bounce.is_available && peer->paths.bounces_device) return PeerState::kReady;
     *error =
         Status(StatusCode::kCapability,
-               "no path leads to the peer's device memory; p2p: " + peer->paths.p2p.reason + "; rdma: " + rdma.reason);
+               "no path leads to the peer's device memory; p2p: " + peer->paths.p2p.reason + "; rdma: " + rdma.reason +
+                   "; bounce: " + (bounce.is_available ? "the arena is host memory" : bounce.reason));
     return PeerState::kFailed;
   }
   if (options_.choice == PathChoice::kAuto) {
@@ -267,14 +295,16 @@ bool RouterTransport::is_device_slice(std::span<const PlanGroup> groups) const {
   return false;
 }
 
-SliceRoute RouterTransport::route(PeerId id, std::span<const PlanGroup> groups) const {
+bool RouterTransport::goes_by_p2p(PeerId id, std::span<const PlanGroup> groups) const {
   const auto entry = peers_.find(id);
   DataPath path = DataPath::kRdma;
-  if (entry == peers_.end() || !is_device_slice(groups) ||
-      !cheapest_path(entry->second.paths, shape_of(groups), &path) || path != DataPath::kP2p) {
-    return base_->route(id, groups);
-  }
-  return p2p()->route(id, groups);
+  return entry != peers_.end() && is_device_slice(groups) &&
+         cheapest_path(entry->second.paths, shape_of(groups), &path) && path == DataPath::kP2p;
+}
+
+SliceRoute RouterTransport::route(PeerId id, Ticket ticket, std::span<const PlanGroup> groups) const {
+  // What p2p does not take is bounced, or not, by the thresholds of the arena.
+  return goes_by_p2p(id, groups) ? p2p()->route(id, ticket, groups) : base_->route(id, ticket, groups);
 }
 
 BatchResult RouterTransport::post(BatchId id, PeerId peer, std::span<const Run> runs) {
@@ -289,11 +319,17 @@ BatchResult RouterTransport::post(BatchId id, PeerId peer, std::span<const Run> 
   return result;
 }
 
-BatchResult RouterTransport::post_slice(BatchId id, PeerId peer, std::span<const PlanGroup> groups,
+BatchResult RouterTransport::post_slice(BatchId id, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                                         const CudaEvent* after) {
-  BatchResult result = p2p()->post_slice(id, peer, groups, after);
-  if (result.state == BatchState::kInFlight) batches_.emplace(id, Batch{p2p(), peer, 0, {}});
+  Transport* const transport = goes_by_p2p(peer, groups) ? p2p() : base_.get();
+  BatchResult result = transport->post_slice(id, peer, ticket, groups, after);
+  if (result.state == BatchState::kInFlight) batches_.emplace(id, Batch{transport, peer, 0, {}});
   return result;
+}
+
+void RouterTransport::cancel(BatchId id) {
+  const auto entry = batches_.find(id);
+  if (entry != batches_.end()) entry->second.transport->cancel(id);
 }
 
 BatchResult RouterTransport::poll(BatchId id) {
@@ -335,6 +371,7 @@ void RouterTransport::take_ended(std::vector<WatchId>* out) {
 }
 
 void RouterTransport::take_advice(std::vector<std::string>* out) {
+  base_->take_advice(out);
   devices_.take_advice(out);
   for (std::string& text : advice_) {
     out->push_back(std::move(text));

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "core/bounce_plan.h"
 #include "core/path_cost.h"
 #include "core/plan_cursor.h"
 #include "core/run.h"
@@ -20,6 +21,8 @@ class CudaEvent;
 
 using PeerId = std::uint32_t;
 using BatchId = std::uint64_t;
+// One receive, as its receiver calls it; 0: the submission does not say.
+using Ticket = std::uint64_t;
 // Names a process that is watched; chosen by the caller.
 using WatchId = std::uint64_t;
 using TimePoint = std::chrono::steady_clock::time_point;
@@ -121,8 +124,8 @@ class Transport {
   virtual BatchLimits limits() const = 0;
 
   // Asked once for each slice, when its turn comes.
-  virtual SliceRoute route(PeerId peer, std::span<const PlanGroup> groups) const {
-    (void)peer, (void)groups;
+  virtual SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+    (void)peer, (void)ticket, (void)groups;
     return {takes_slices(), limits(), 0};
   }
 
@@ -135,11 +138,41 @@ class Transport {
   // bytes. `after` (null: none) is then waited for by the device, not by the caller; it stays alive until the batch is
   // final. Slots were checked against their tables, tables against nothing: regions are the transport's to check.
   virtual bool takes_slices() const { return false; }
-  virtual BatchResult post_slice(BatchId batch, PeerId peer, std::span<const PlanGroup> groups,
+  virtual BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                                  const CudaEvent* after) {
-    (void)batch, (void)peer, (void)groups, (void)after;
+    (void)batch, (void)peer, (void)ticket, (void)groups, (void)after;
     return {BatchState::kFailed, false, Status(StatusCode::kInternal, "this transport takes runs, not slices")};
   }
+  // A slice in flight is not wanted any more. It still ends through poll; with kCancelled when this stopped it.
+  virtual void cancel(BatchId batch) { (void)batch; }
+
+  // Slots that slices under `ticket` may be scattered into by this side. Paths on which the writer names addresses have
+  // no use for it.
+  virtual Status expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) {
+    (void)peer, (void)ticket, (void)groups;
+    return Status::ok();
+  }
+  // Stops that. True once this side scatters nothing of the ticket any more; until then to be asked again.
+  virtual bool end_inbound(PeerId peer, Ticket ticket) {
+    (void)peer, (void)ticket;
+    return true;
+  }
+
+  // Whether metadata() begins with what a bounce agent puts before its transport's own, and begin_add_peer reads it.
+  virtual bool has_bounce_head() const { return false; }
+
+  // Small messages to a peer's agent, for the control of a path; at most 4 KiB, from any side, in any order, may get
+  // lost. kCapability where there are none.
+  struct Message {
+    PeerId peer = 0;
+    std::vector<std::byte> bytes;
+  };
+  virtual Status send_message(PeerId peer, std::span<const std::byte> bytes) {
+    (void)peer, (void)bytes;
+    return Status(StatusCode::kCapability, "this transport carries no messages");
+  }
+  // Appends what came from peers that were added.
+  virtual void take_messages(std::vector<Message>* out) { (void)out; }
 
   // Batches that failed with may_still_land and cannot touch memory any more. Appends.
   virtual void take_drained(std::vector<BatchId>* out) = 0;

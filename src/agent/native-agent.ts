@@ -2,12 +2,14 @@ import { randomBytes } from 'node:crypto';
 import { ArgumentError } from '../errors.js';
 import type { PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
+import { type BounceOptions, bounceRecord, type InboundGroup, inboundRecords, resolveBounce } from './bounce.js';
 import { CudaEvent } from './cuda-event.js';
 import { fragmentRecords } from './fragment-records.js';
 import { HostEvent } from './host-event.js';
 import { loadNative, type NativeAgent, type NativeModule, nixlPackageTree } from './native.js';
 import { typedError } from './native-error.js';
 import { type NativeNotice, readNotices } from './notice-records.js';
+import { choosePath } from './path-choice.js';
 import { PeerWatches } from './peer-watches.js';
 import { sliceShape } from './slice-shape.js';
 import type {
@@ -38,12 +40,17 @@ export interface AgentOptions {
     /** Path of libnixl_capi.so; default: search. */
     readonly libraryPath?: string;
   };
-  /** The path that device memory takes; `auto` (default) = the cheapest that reaches the peer. For benches and diagnosis. */
+  /**
+   * `auto` (default) = the cheapest that reaches the peer. The others are for benches and diagnosis: `p2p` and `rdma` are the one path of
+   * device memory, `bounce` is for every slice with a ticket and refuses peers that it cannot go to.
+   */
   readonly path?: 'auto' | 'p2p' | 'rdma' | 'bounce';
   /** The GPU of this agent, opened with it; default: opened by the first device pool. NIXL finds CUDA more surely when it is given. */
   readonly device?: number;
   /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs. Default 16. */
   readonly copyBlocks?: number;
+  /** Default: no bounce path. The arena is host memory, so that pages in host memory are bounced. */
+  readonly bounce?: BounceOptions;
 }
 
 /** Of host memory. */
@@ -73,7 +80,9 @@ export async function createAgent(options: AgentOptions): Promise<TransferAgent>
 class NativeTransferAgent implements TransferAgent {
   readonly name: string;
   readonly kind: 'host' | 'nixl';
+  readonly bounces: boolean;
   readonly #native: NativeAgent;
+  readonly #bounce: ReturnType<typeof resolveBounce> | null;
   readonly #peerNames = new Map<PeerHandle, string>();
   readonly #peerOfSubmission = new Map<number, string>();
   readonly #droppedEvents: FinalizationRegistry<number>;
@@ -102,13 +111,16 @@ class NativeTransferAgent implements TransferAgent {
     return agent;
   }
 
-  private constructor({ kind, name, linkGbps, nixl = {}, path = 'auto', device, copyBlocks }: AgentOptions) {
+  private constructor({ kind, name, linkGbps, nixl = {}, path = 'auto', device, copyBlocks, bounce }: AgentOptions) {
     if (name.length === 0) throw new ArgumentError('an agent needs a name');
     // NaN is how native code is told that no link is modelled.
     if (Number.isNaN(linkGbps)) throw new ArgumentError('linkGbps must be a number of gigabits a second');
     if (copyBlocks === 0) throw new ArgumentError('copyBlocks must be 1 or more');
     this.kind = kind;
     this.name = `${name}-${randomBytes(8).toString('hex')}`;
+    this.#bounce =
+      bounce === undefined ? null : resolveBounce({ ...bounce, ...(path === 'bounce' ? { isForced: true } : {}) });
+    this.bounces = this.#bounce !== null;
     const native = loadNative();
     this.#module = native;
     this.#native = attempt(
@@ -122,6 +134,7 @@ class NativeTransferAgent implements TransferAgent {
           path,
           deviceNumber(device),
           copyBlocks ?? 0,
+          bounceRecord(this.#bounce),
           (records, messages) => this.#dispatch(records, messages),
         ),
     );
@@ -185,13 +198,27 @@ class NativeTransferAgent implements TransferAgent {
     return table;
   }
 
+  prepareInbound(peer: PeerHandle, remote: PageTable, local: PageTable, fragments: readonly Fragment[]): FragmentTable {
+    const records = fragmentRecords(remote, local, fragments);
+    return attempt(() => this.#native.prepareInbound(peer, records)) as FragmentTable;
+  }
+
+  async expectInbound(peer: PeerHandle, ticket: bigint, groups: readonly InboundGroup[]): Promise<void> {
+    const [records, slots] = inboundRecords(groups);
+    return this.#ask((native) => native.expectInbound(peer, ticket, records, slots));
+  }
+
+  async endInbound(peer: PeerHandle, ticket: bigint): Promise<void> {
+    return this.#ask((native) => native.endInbound(peer, ticket));
+  }
+
   createEvent(): ReadyEvent {
     const event = attempt(() => new HostEvent(this.#native));
     this.#droppedEvents.register(event, event.handle);
     return event;
   }
 
-  submit({ id, peer, flow, groups, after }: SliceSubmission): void {
+  submit({ id, peer, flow, groups, after, ticket }: SliceSubmission): void {
     const head = this.#headFor(groups.length);
     head[0] = id;
     head[1] = peer;
@@ -207,7 +234,14 @@ class NativeTransferAgent implements TransferAgent {
     }
     const pairs = groups.length === 1 ? (groups[0] as SubmissionGroup).slotPairs : this.#joinedPairs(groups, length);
     try {
-      this.#native.submit(head, pairs);
+      if (ticket === undefined) this.#native.submit(head, pairs);
+      else
+        this.#native.submit(
+          head,
+          pairs,
+          ticket,
+          Float64Array.from(groups, ({ key }) => key ?? 0),
+        );
     } catch (error) {
       throw typedError(error);
     }
@@ -258,10 +292,7 @@ class NativeTransferAgent implements TransferAgent {
         estimatedUs: found.costs[2 * index + 1] ?? 0,
       };
     });
-    const advice = [...this.#advice];
-    if (!found.isDevice) return { ...PATHS[this.kind], alternatives: [], advice };
-    const { path, reason } = all[found.path] as PathAlternative;
-    return { path, reason, alternatives: all.filter((other) => other.path !== path), advice };
+    return { ...choosePath(all, found, PATHS[this.kind], this.#bounce, plan.stats), advice: [...this.#advice] };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {

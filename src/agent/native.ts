@@ -18,6 +18,11 @@ export interface NativeAgent {
   removePeer(peer: number): Promise<void>;
   /** @param records see fragment-records.ts */
   prepareFragments(peer: number, records: Float64Array): number;
+  /** As prepareFragments, with the peer's pools as sources and this agent's as destinations. */
+  prepareInbound(peer: number, records: Float64Array): number;
+  /** @param records key, table, slot count of each group; see bounce.ts */
+  expectInbound(peer: number, ticket: bigint, records: Float64Array, slots: Int32Array): Promise<void>;
+  endInbound(peer: number, ticket: bigint): Promise<void>;
   /** @param shape bytes, runs and pieces of a slice @param table of its fragments, or 0 */
   explain(
     peer: number,
@@ -38,8 +43,11 @@ export interface NativeAgent {
   signalEvent(event: number): void;
   failEvent(event: number, message: string): void;
   releaseEvent(event: number): void;
-  /** @param head id, peer, flow, event (0: none, negative: a device's), group count, then (fragment table, slot numbers) for each group; may be longer */
-  submit(head: Float64Array, slotPairs: Int32Array): void;
+  /**
+   * @param head id, peer, flow, event (0: none, negative: a device's), group count, then (fragment table, slot numbers) for each group;
+   *   may be longer
+   */
+  submit(head: Float64Array, slotPairs: Int32Array, ticket?: bigint, keys?: Float64Array): void;
   cancel(submission: number): void;
   read(address: number, length: number): Uint8Array;
   write(address: number, bytes: Uint8Array): void;
@@ -106,6 +114,8 @@ export interface NativeModule {
     device: number,
     /** 0: default. */
     copyBlocks: number,
+    /** See bounce.ts; empty: no bounce path. */
+    bounce: Float64Array,
     dispatch: NativeDispatch,
   ) => NativeAgent;
   capabilities(nixlLibrary: string, nixlPackageTree: string): Promise<Capabilities>;

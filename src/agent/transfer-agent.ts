@@ -1,6 +1,7 @@
 import type { KvTransceiverError } from '../errors.js';
 import type { PagePool, PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
+import type { InboundGroup } from './bounce.js';
 
 /** A peer whose metadata was loaded. Valid until `removePeer`. */
 export type PeerHandle = number & { readonly __peer: unique symbol };
@@ -38,6 +39,8 @@ export interface SubmissionGroup {
   readonly fragments: FragmentTable;
   /** Source slot, destination slot, ... as in GroupPlan. */
   readonly slotPairs: Int32Array;
+  /** What the receiver calls this group under the slice's ticket; default 0. */
+  readonly key?: number;
 }
 
 /** One slice to one receiver. */
@@ -49,6 +52,10 @@ export interface SliceSubmission {
   readonly flow: number;
   readonly groups: readonly SubmissionGroup[];
   readonly after: ReadyEvent | null;
+  /**
+   * The receive that it belongs to, as its receiver registered it with `expectInbound`. Without one the slice is never bounced.
+   */
+  readonly ticket?: bigint;
 }
 
 /** How a submission ended. */
@@ -114,6 +121,8 @@ export interface TransferAgent {
   /** Unique per incarnation: a restarted process is a new name. */
   readonly name: string;
   readonly kind: 'host' | 'nixl' | 'sim';
+  /** Whether it has a bounce arena: slices should name their ticket, and receives be registered with `expectInbound`. Default: false. */
+  readonly bounces?: boolean;
 
   /** Allocates zeroed memory, registered with the transport and resident (no page faults later). */
   allocatePool(spec: { readonly sizeBytes: number; readonly device?: number }): Promise<Pool>;
@@ -148,6 +157,20 @@ export interface TransferAgent {
     fragments: readonly Fragment[],
   ): FragmentTable;
 
+  /**
+   * The table of what a peer writes here, for `expectInbound`; the same fragments in the same order as the peer's own
+   * `prepareFragments`. This and the next two exist on agents that can bounce.
+   * @throws ArgumentError as `prepareFragments` does
+   */
+  prepareInbound?(peer: PeerHandle, remote: PageTable, local: PageTable, fragments: readonly Fragment[]): FragmentTable;
+  /**
+   * Lets slices of `peer` under `ticket` be scattered into these slots, each by this side and nowhere else. Resolves when the peer may
+   * be told. Once per peer and ticket.
+   */
+  expectInbound?(peer: PeerHandle, ticket: bigint, groups: readonly InboundGroup[]): Promise<void>;
+  /** Resolves once nothing is scattered under the ticket any more: its pages are free, whatever the peer still does. Idempotent. */
+  endInbound?(peer: PeerHandle, ticket: bigint): Promise<void>;
+
   createEvent(): ReadyEvent;
 
   /** @throws ArgumentError for a slot out of range or an unknown handle; the submission then does not exist */
@@ -178,4 +201,4 @@ export interface TransferAgent {
   close(deadlineMs: number): Promise<CloseReport>;
 }
 
-export type { PagePool };
+export type { InboundGroup, PagePool };

@@ -3,7 +3,7 @@ import { ConfigError } from '../errors.js';
 import type { ConfigFacts, ServerRole } from './facts.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
 import { ruleProblems, ruleWarnings } from './rules.js';
-import { cacheTransceiverSchema, type ParsedConfig } from './schema.js';
+import { bounceSchema, cacheTransceiverSchema, type ParsedConfig } from './schema.js';
 import { isMap, nameSettings } from './setting-keys.js';
 import { unavailableProblems } from './unavailable-settings.js';
 
@@ -58,6 +58,7 @@ export function resolveCacheTransceiverConfig(input: unknown, facts: ConfigFacts
     ...settings,
     role,
     backend: backend.chosen,
+    bounce: settings.kvCacheBounceSizeMb > 0 ? (settings.bounce ?? bounceSchema.parse({})) : null,
     enableEarlyPrefixTransfer: settings.enableEarlyPrefixTransfer ?? settings.enablePipelinedTransfer,
     noProgressTimeoutMs: settings.noProgressTimeoutMs ?? Math.min(DEFAULT_NO_PROGRESS_TIMEOUT_MS, kvTransferTimeoutMs),
   };

@@ -1,7 +1,7 @@
 import type { ConfigFacts, ServerRole } from './facts.js';
 import { isHost } from './host-address.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
-import type { ParsedConfig } from './schema.js';
+import { bounceSchema, type ParsedConfig } from './schema.js';
 import { securityProblems, securityWarnings } from './security-rules.js';
 
 const MIB = 1024 * 1024;
@@ -86,17 +86,21 @@ function pipeliningProblems(config: ParsedConfig, facts: ConfigFacts, role: Serv
   return problems;
 }
 
+/** The arena holds two of the largest chunk, one that comes and one that goes, each in a block of a power of two. */
 function bounceProblems({ bounce, kvCacheBounceSizeMb }: ParsedConfig): ConfigProblem[] {
-  if (bounce === null) return [];
   if (kvCacheBounceSizeMb === 0) {
+    if (bounce === null) return [];
     return [problem('bounce', 'bounce has no effect without an arena; set kvCacheBounceSizeMb, or remove bounce')];
   }
-  if (bounce.maxChunkSize <= kvCacheBounceSizeMb * MIB) return [];
+  const { maxChunkSize } = bounce ?? bounceSchema.parse({});
+  const neededBytes = 2 * 2 ** Math.ceil(Math.log2(maxChunkSize));
+  if (neededBytes <= kvCacheBounceSizeMb * MIB) return [];
   return [
     problem(
       'bounce.maxChunkSize',
-      `bounce.maxChunkSize ${bounce.maxChunkSize} is larger than the arena of ${kvCacheBounceSizeMb} MiB; ` +
-        'lower bounce.maxChunkSize or raise kvCacheBounceSizeMb',
+      `bounce.maxChunkSize ${maxChunkSize} is too large for an arena of ${kvCacheBounceSizeMb} MiB, which must hold two of it, ` +
+        'each rounded up to a power of two; ' +
+        `lower bounce.maxChunkSize, or raise kvCacheBounceSizeMb to ${Math.ceil(neededBytes / MIB)}`,
     ),
   ];
 }

@@ -14,9 +14,9 @@ interface UnavailableSetting {
  */
 const UNAVAILABLE_SETTINGS: readonly UnavailableSetting[] = [
   {
-    setting: 'kvCacheBounceSizeMb',
-    isAsked: (config) => config.kvCacheBounceSizeMb > 0,
-    reason: 'this build has no bounce path; set kvCacheBounceSizeMb to 0',
+    setting: 'bounce.streams',
+    isAsked: ({ bounce }) => bounce !== null && bounce.streams > 1,
+    reason: 'this build packs and unpacks on one stream per agent; set bounce.streams to 1',
   },
   {
     setting: 'numTransferThreads',

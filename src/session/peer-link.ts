@@ -1,13 +1,19 @@
-import type { FragmentTable, PeerHandle, TransferAgent } from '../agent/transfer-agent.js';
+import type { FragmentTable, PeerHandle, SubmissionGroup, TransferAgent } from '../agent/transfer-agent.js';
 import { InternalError } from '../errors.js';
 import {
   expectedReceivers,
   type Fragment,
+  type GroupPlan,
   mapRanks,
   type PeerMapping,
   type RankInfo,
   type TransferPlan,
 } from '../mapping/index.js';
+
+/** What both sides call the part of a mapping that moves between two layer groups; the aux buffer's is 0xffff0000. */
+export function groupKey({ group, peerGroup, part }: Pick<GroupPlan, 'group' | 'peerGroup' | 'part'>): number {
+  return (((group & 0xff) << 24) | ((peerGroup & 0xff) << 16) | (part & 0xffff)) >>> 0;
+}
 
 /** The way to write into one peer's pages: planned once, so that a slice costs only its own blocks (I5). */
 export class PeerLink {
@@ -30,11 +36,11 @@ export class PeerLink {
   }
 
   /** A plan as the agent takes it. */
-  submissionGroups(plan: TransferPlan): { readonly fragments: FragmentTable; readonly slotPairs: Int32Array }[] {
-    return plan.groups.map(({ group, fragments, slotPairs }) => {
-      const table = this.#tables.get(fragments);
-      if (table === undefined) throw new InternalError(`a plan of another mapping names group ${group}`);
-      return { fragments: table, slotPairs };
+  submissionGroups(plan: TransferPlan): SubmissionGroup[] {
+    return plan.groups.map((part) => {
+      const table = this.#tables.get(part.fragments);
+      if (table === undefined) throw new InternalError(`a plan of another mapping names group ${part.group}`);
+      return { fragments: table, slotPairs: part.slotPairs, key: groupKey(part) };
     });
   }
 }

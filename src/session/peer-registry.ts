@@ -42,6 +42,15 @@ export interface PeerEvents {
   readonly onLost: (peer: Peer, error: PeerLostError) => void;
 }
 
+/** An accepted HELLO of ours. */
+interface Answer {
+  readonly self: RankInfo;
+  readonly rankInfo: RankInfo;
+  readonly minor: number;
+  /** Tells whoever waits for this peer. */
+  readonly refuse: (error: KvTransceiverError) => void;
+}
+
 /**
  * Role: who is there. HELLO both ways, liveness, loss.
  * Why: a frame may claim any endpoint. What a stranger says of the endpoint of a live peer makes this rank greet that endpoint; only
@@ -68,6 +77,8 @@ export class PeerRegistry {
   readonly #leaving = new WeakSet<Peer>();
   /** Endpoint -> incarnation whose memory is being mapped right now. */
   readonly #linking = new Map<string, bigint>();
+  /** By incarnation: who accepted our HELLO while the link that theirs began was still being made. */
+  readonly #awaitingLink = new Map<bigint, Answer>();
   /** Endpoints to greet once this rank has joined its instance. */
   readonly #ungreeted = new Set<string>();
   #lastPingMs = 0;
@@ -199,11 +210,14 @@ export class PeerRegistry {
     }
     this.#linking.set(endpoint, incarnation);
     linkPeer(this.#agent, self, rankInfo).then(
-      (link) => this.#linked({ hello, minor }, link),
+      (link) => {
+        this.#linked({ hello, minor }, link);
+        this.#takeWaiting(incarnation, (answer) => this.#linkGreeted(answer));
+      },
       (cause: unknown) => {
         this.#linking.delete(endpoint);
-        const message = `${peerName(rankInfo)}: its memory cannot be reached: ${describe(cause)}`;
-        this.#refuse(endpoint, hello.nonce, message, []);
+        this.#takeWaiting(incarnation, (answer) => answer.refuse(unreachable(rankInfo, cause)));
+        this.#refuse(endpoint, hello.nonce, unreachable(rankInfo, cause).message, []);
       },
     );
   }
@@ -249,21 +263,77 @@ export class PeerRegistry {
       refuse(new CompatibilityError(`${endpoint}: ${incompatible(findings)}`, { details: { findings } }));
       return;
     }
-    // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here.
-    const present = this.#byEndpoint.get(endpoint);
-    if (present !== undefined) {
-      present.greeted = true;
-      this.#events.onReady(present);
-    } else if (!this.#hasRoom({ alsoVerified: true })) {
+    // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here. Unless it bounces: then
+    // both agents talk to each other.
+    const whole: Answer = { self, rankInfo, minor, refuse };
+    if (this.#agent.bounces === true && ranksOverlap(self, rankInfo)) this.#linkGreeted(whole);
+    else this.#greeted(whole, null);
+    const { claim } = greeting;
+    if (claim?.hello.rankInfo.incarnation === incarnation) this.onHello(claim.hello, claim.minor);
+  }
+
+  #greeted({ self, rankInfo, minor, refuse }: Answer, link: PeerLink | null): void {
+    const { endpoint, incarnation } = rankInfo;
+    const known = this.#byEndpoint.get(endpoint);
+    if (known?.incarnation === incarnation) {
+      if (known.link === null) known.link = link;
+      else if (link !== null) this.#unlink(link);
+      known.greeted = true;
+      this.#events.onReady(known);
+      return;
+    }
+    // One that was greeted answered there while this link was made, so that it is the newer one.
+    const isStale = known?.greeted === true || this.#isElsewhere(rankInfo);
+    if (!isStale && known !== undefined) this.lose(known, `another process answers at ${endpoint}`);
+    const hasRoom = isStale || this.#hasRoom({ alsoVerified: true });
+    if (isStale || !hasRoom) {
+      if (link !== null) this.#unlink(link);
+      if (hasRoom) return;
       this.#counters.add('hello_refused_full');
       refuse(new ResourceError(`${endpoint}: ${FULL}`));
       return;
-    } else {
-      const overlaps = ranksOverlap(self, rankInfo);
-      this.#add({ ...peerIdentity(rankInfo), overlaps, link: null, greeted: true }, minor);
     }
-    const { claim } = greeting;
-    if (claim?.hello.rankInfo.incarnation === incarnation) this.onHello(claim.hello, claim.minor);
+    this.#add({ ...peerIdentity(rankInfo), overlaps: ranksOverlap(self, rankInfo), link, greeted: true }, minor);
+  }
+
+  /** Ready only once the agent knows the peer. A link that the peer's own HELLO began is waited for. */
+  #linkGreeted(answer: Answer): void {
+    if (this.#closed) return;
+    const { self, rankInfo } = answer;
+    const { endpoint, incarnation } = rankInfo;
+    const known = this.#byEndpoint.get(endpoint);
+    if (known?.incarnation === incarnation && known.link !== null) {
+      this.#greeted(answer, null);
+      return;
+    }
+    if (this.#linking.get(endpoint) === incarnation) {
+      this.#awaitingLink.set(incarnation, answer);
+      return;
+    }
+    this.#linking.set(endpoint, incarnation);
+    linkPeer(this.#agent, self, rankInfo).then(
+      (link) => {
+        this.#linking.delete(endpoint);
+        if (this.#closed) this.#unlink(link);
+        else this.#greeted(answer, link);
+        this.#takeWaiting(incarnation, (waiting) => this.#linkGreeted(waiting));
+      },
+      (cause: unknown) => {
+        this.#linking.delete(endpoint);
+        if (!this.#closed) answer.refuse(unreachable(rankInfo, cause));
+        this.#takeWaiting(incarnation, (waiting) => waiting.refuse(unreachable(rankInfo, cause)));
+      },
+    );
+  }
+
+  #takeWaiting(incarnation: bigint, use: (answer: Answer) => void): void {
+    const answer = this.#awaitingLink.get(incarnation);
+    this.#awaitingLink.delete(incarnation);
+    if (answer !== undefined && !this.#closed) use(answer);
+  }
+
+  #unlink(link: PeerLink): void {
+    void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
   }
 
   onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
@@ -309,8 +379,7 @@ export class PeerRegistry {
     this.#events.onLost(peer, new PeerLostError(`lost ${peer.name}: ${why}`, { peer: peer.name }));
     this.#channel.forget(peer.endpoint);
     // After onLost: the sessions have cancelled what they had there, so that the agent sees no new work for a peer it removes.
-    if (peer.link !== null)
-      void this.#agent.removePeer(peer.link.handle).catch(() => this.#counters.add('remove_peer_failed'));
+    if (peer.link !== null) this.#unlink(peer.link);
   }
 
   /** Pings peers that have live sessions, declares silent ones dead, lets go of those idle for long, ends greetings that nobody answers. */
@@ -361,7 +430,7 @@ export class PeerRegistry {
     }
     // Asked again: two endpoints may have named this incarnation while neither was a peer yet.
     if (this.#closed || known !== undefined || this.#isElsewhere(rankInfo)) {
-      void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
+      this.#unlink(link);
       return;
     }
     this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false }, minor);
@@ -446,4 +515,9 @@ export class PeerRegistry {
 
 function describe(cause: unknown): string {
   return cause instanceof Error ? cause.message : String(cause);
+}
+
+function unreachable(info: RankInfo, cause: unknown): TransportError {
+  const message = `${peerName(info)}: its memory cannot be reached: ${describe(cause)}`;
+  return new TransportError(message, { peer: info.endpoint, drained: true });
 }

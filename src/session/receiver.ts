@@ -18,6 +18,7 @@ import type { Settled } from './cache-transceiver.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
+import type { InboundSlots } from './inbound-slots.js';
 import type { Peer } from './peer-registry.js';
 import { ReceiveBook } from './receive-book.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
@@ -37,6 +38,8 @@ export interface ReceiverOptions {
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
   readonly self: RankInfo;
+  /** Where the agent scatters itself what it receives; null: it does not. */
+  readonly inbound: InboundSlots | null;
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
@@ -424,6 +427,8 @@ export class Receiver {
 
   #settled(session: RxSession, firstTokens: readonly number[]): void {
     if (session.outcome === null) return;
+    for (const { ticket } of session.writers)
+      void this.#o.inbound?.end(ticket).then(() => this.#releaseIfDrained(session));
     const slices = Math.max(0, ...session.expected.map((writer) => writer.reportedSlices));
     this.#o.onSettled({
       request: session.request,
@@ -446,7 +451,10 @@ export class Receiver {
   }
 
   #releaseIfDrained(session: RxSession): void {
-    if (session.outcome !== null && session.drained) this.#release(session);
+    if (session.outcome === null || !session.drained) return;
+    // What its writers sent in time may still be on its way from the arena to the pages.
+    if (session.writers.some(({ ticket }) => this.#o.inbound?.isOpen(ticket))) return;
+    this.#release(session);
   }
 
   #release(session: RxSession): void {

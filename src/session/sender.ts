@@ -392,7 +392,9 @@ export class Sender {
     const link = linkOf(receiver);
     try {
       const groups = link.submissionGroups(plan);
-      this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after });
+      // Aux goes into a slot that no receive registers; an agent that does not bounce is spared the rest.
+      const ticket = this.#o.agent.bounces === true && task.slice !== null ? { ticket: receiver.ticket } : {};
+      this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after, ...ticket });
     } catch (cause) {
       if (!(cause instanceof KvTransceiverError)) throw cause;
       task.refused(cause);

@@ -2,6 +2,7 @@ import type { Clock } from '../clock.js';
 import { CompatibilityError, KvTransceiverError } from '../errors.js';
 import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../mapping/index.js';
 import type { Counters } from './counters.js';
+import type { InboundSlots } from './inbound-slots.js';
 import { instanceFinding } from './instance-identity.js';
 import type { Peer } from './peer-registry.js';
 import type { ReceiveBook } from './receive-book.js';
@@ -12,6 +13,7 @@ import type { WriterTalk } from './writer-talk.js';
 
 export interface WriterAskingOptions {
   readonly self: RankInfo;
+  readonly inbound: InboundSlots | null;
   readonly book: ReceiveBook;
   readonly talk: WriterTalk;
   readonly clock: Clock;
@@ -85,6 +87,8 @@ export class WriterAsking {
     writer.asked = true;
     writer.heardAtMs = this.#o.clock.now();
     session.asked();
+    // Before the question, so that its answer finds the slots registered.
+    this.#expectInbound(session, writer, peer);
     this.#o.talk.ask(session, writer);
   }
 
@@ -93,6 +97,7 @@ export class WriterAsking {
     this.#o.counters.add('greeted_again');
     this.#o.talk.stop(writer);
     this.#o.book.fence(writer);
+    void this.#o.inbound?.end(writer.ticket);
     writer.renew(this.#o.newTicket());
     this.#o.book.admit(session, writer);
     // What it wrote for other sessions ended when it lost us, and those reports went nowhere.
@@ -102,6 +107,15 @@ export class WriterAsking {
 
   isReachable(writer: RxWriter): boolean {
     return writer.peer !== null && this.#o.peerAt(writer.endpoint) === writer.peer;
+  }
+
+  #expectInbound(session: RxSession, writer: RxWriter, peer: Peer): void {
+    if (this.#o.inbound === null || peer.link === null) return;
+    const { ticket } = writer;
+    this.#o.inbound.expect(peer.link, this.#mappingFrom(peer), ticket, session.runs).catch((cause: unknown) => {
+      if (!(cause instanceof KvTransceiverError)) throw cause;
+      if (writer.ticket === ticket) this.#o.onFailed(session, writer, cause);
+    });
   }
 
   /** Page addresses go only to a rank that is what the instance says is there (I7). */

@@ -139,6 +139,16 @@ describe('bench ttft over shapes, host agent', () => {
   });
 });
 
+describe('bench ttft through bounce arenas, host agent', () => {
+  // The arenas are far smaller than what goes through them, and several writers share one.
+  const bounced = CASES.filter(([name]) => /^(TP2 -> TP4|one KV head|hybrid|MLA)/.test(name));
+  it.each(bounced)('%s', async (_, shape, bytes) => {
+    const { results } = await ttft(...PROMPT, '--link-gbps', 'off', '--bounce-mb', '4', ...shape);
+    expect(results[0]).toMatchObject({ path: 'bounce' });
+    expectBytes(results[0], bytes);
+  });
+});
+
 const { nixl } = await capabilities();
 const skipped = nixl.available ? '' : ` (SKIPPED: ${nixl.reason})`;
 
@@ -146,6 +156,13 @@ describe.skipIf(!nixl.available)(`bench ttft over shapes, nixl agent${skipped}`,
   it.each([CASES[0], CASES[4]] as typeof CASES)('%s', async (_, shape, bytes) => {
     const { results } = await ttft(...PROMPT, '--agent', 'nixl', ...shape);
     expect(results[0]).toMatchObject({ agent: 'nixl', path: 'rdma' });
+    expectBytes(results[0], bytes);
+  });
+
+  it('TP2 -> TP4 through bounce arenas', async () => {
+    const [_, shape, bytes] = CASES[0] as (typeof CASES)[number];
+    const { results } = await ttft(...PROMPT, '--agent', 'nixl', '--bounce-mb', '4', ...shape);
+    expect(results[0]).toMatchObject({ agent: 'nixl', path: 'bounce' });
     expectBytes(results[0], bytes);
   });
 });

@@ -26,6 +26,7 @@ export interface Shape {
 /** One server: a transceiver with its own memory, cache and agent. */
 export interface Server {
   readonly transceiver: KvCacheTransceiver;
+  /** A test that brings its own agents may use what every agent has, and `run`. */
   readonly agent: SimAgent;
   readonly cache: TableCache;
   readonly table: PageTable;
@@ -46,8 +47,17 @@ export class TransferPair {
   /** Further servers that `run` drives. */
   readonly others: Server[] = [];
 
-  static async create(shapes: { readonly context?: Shape; readonly generation?: Shape } = {}): Promise<TransferPair> {
-    const pair = new TransferPair();
+  readonly #openAgent: (name: string) => Promise<Server['agent']>;
+
+  constructor(openAgent?: (name: string) => Promise<Server['agent']>) {
+    this.#openAgent = openAgent ?? (async (name) => this.fabric.createAgent(name));
+  }
+
+  static async create(
+    shapes: { readonly context?: Shape; readonly generation?: Shape } = {},
+    openAgent?: (name: string) => Promise<Server['agent']>,
+  ): Promise<TransferPair> {
+    const pair = new TransferPair(openAgent);
     pair.context = await pair.start('context', shapes.context);
     pair.generation = await pair.start('generation', shapes.generation);
     return pair;
@@ -60,7 +70,7 @@ export class TransferPair {
     ];
     const incarnation = nextIncarnation++;
     const messenger = this.network.bind(endpoint);
-    const agent = this.fabric.createAgent(`${instanceName}-${incarnation}`);
+    const agent = await this.#openAgent(`${instanceName}-${incarnation}`);
     const built = buildPageTable({
       groups,
       kvHeads: 2,

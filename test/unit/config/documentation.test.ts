@@ -43,7 +43,7 @@ describe('docs/configuration.md', () => {
 
   it('marks exactly the settings that this build refuses', () => {
     const asked: Readonly<Record<string, unknown>> = {
-      kvCacheBounceSizeMb: 1,
+      'bounce.streams': 2,
       numTransferThreads: 2,
       'ucx.tls': 'tcp',
       'ucx.netDevices': 'eth0',
@@ -55,7 +55,8 @@ describe('docs/configuration.md', () => {
     expect(marked.toSorted()).toEqual(Object.keys(asked).toSorted());
     for (const [setting, value] of Object.entries(asked)) {
       const [outer, inner] = setting.split('.') as [string, string | undefined];
-      const input = { [outer]: inner === undefined ? value : { [inner]: value } };
+      const section = inner === undefined ? value : { [inner]: value };
+      const input = { ...(outer === 'bounce' ? { kvCacheBounceSizeMb: 64 } : {}), [outer]: section };
       expect(() => resolveCacheTransceiverConfig(input, { nixlAvailable: true })).toThrow('this build');
     }
   });

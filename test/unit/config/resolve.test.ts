@@ -1,5 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
+import { agentOptions } from '../../../src/agent/agent-options.js';
 import {
   type CacheTransceiverConfig,
   type ConfigFacts,
@@ -190,9 +191,9 @@ describe('values', () => {
       ['2MB', 2097152],
       ['1GiB', 1073741824],
     ] as const) {
-      const input = { kvCacheBounceSizeMb: 1, bounce: { maxChunkSize: text } };
-      const tooLarge = rejection(input).problems.some(({ setting }) => setting === 'bounce.maxChunkSize');
-      expect([text, tooLarge]).toEqual([text, bytes > 1024 * 1024]);
+      const input = { kvCacheBounceSizeMb: 4096, bounce: { maxChunkSize: text } };
+      const { bounce } = resolveCacheTransceiverConfig(input, NIXL).config;
+      expect([text, bounce?.maxChunkSize]).toEqual([text, bytes]);
     }
   });
 
@@ -277,22 +278,60 @@ describe('role', () => {
 });
 
 describe('bounce', () => {
-  it('is refused as long as this build has no such path', () => {
-    const { message, problems } = rejection({ kvCacheBounceSizeMb: 384 });
-    expect(problems.map(({ setting }) => setting)).toEqual(['kvCacheBounceSizeMb']);
-    expect(message).toContain('no bounce path; set kvCacheBounceSizeMb to 0');
+  it('has its defaults where there is an arena', () => {
+    const { config } = resolveCacheTransceiverConfig({ kvCacheBounceSizeMb: 64 }, NIXL);
+    expect(config.bounce).toEqual({
+      maxChunkSize: 32 << 20,
+      minDescriptorCount: 1024,
+      maxAverageDescriptorSize: 16 << 10,
+      maxInflightChunksPerRequest: 8,
+      requestTimeoutMs: 30_000,
+      streams: 1,
+      gatherBlocks: 16,
+    });
+    expect(resolveCacheTransceiverConfig(config, NIXL).config).toEqual(config);
   });
 
-  it('needs a size, and chunks that fit it', () => {
+  it('is what the agent is opened with', () => {
+    const { config } = resolveCacheTransceiverConfig(
+      { backend: 'HOST', kvCacheBounceSizeMb: 8, bounce: { maxChunkSize: '3M', requestTimeoutMs: 5 } },
+      NIXL,
+    );
+    expect(agentOptions(config)).toEqual({
+      kind: 'host',
+      bounce: {
+        sizeBytes: 8 << 20,
+        maxChunkSize: 3 << 20,
+        minDescriptorCount: 1024,
+        maxAverageDescriptorSize: 16 << 10,
+        maxInflightChunksPerRequest: 8,
+        requestTimeoutMs: 5,
+        gatherBlocks: 16,
+      },
+    });
+    expect(agentOptions(resolveCacheTransceiverConfig({}, NIXL).config)).toEqual({ kind: 'nixl' });
+  });
+
+  it('needs an arena for two of the largest chunk, each rounded up to a power of two', () => {
+    for (const [arenaMb, maxChunkSize, isEnough] of [
+      [64, '32M', true],
+      [63, '32M', false],
+      [8, '3M', true],
+      [7, '3M', false],
+    ] as const) {
+      const input = { kvCacheBounceSizeMb: arenaMb, bounce: { maxChunkSize } };
+      if (isEnough) expect(() => resolveCacheTransceiverConfig(input, NIXL)).not.toThrow();
+      else expect(rejection(input).problems.map(({ setting }) => setting)).toEqual(['bounce.maxChunkSize']);
+    }
+    expect(rejection({ kvCacheBounceSizeMb: 32 }).message).toContain('raise kvCacheBounceSizeMb to 64');
+  });
+
+  it('has no effect without an arena', () => {
     expect(rejection({ bounce: {} }).problems).toEqual([
       {
         setting: 'bounce',
         message: 'bounce has no effect without an arena; set kvCacheBounceSizeMb, or remove bounce',
       },
-    ]);
-    expect(rejection({ kvCacheBounceSizeMb: 16, bounce: {} }).problems.map(({ setting }) => setting)).toEqual([
-      'kvCacheBounceSizeMb',
-      'bounce.maxChunkSize',
     ]);
   });
 });
@@ -353,20 +392,8 @@ describe('a pair of servers', () => {
   const server = (input: object): CacheTransceiverConfig => resolveCacheTransceiverConfig(input, NIXL).config;
   const context = server({ role: 'context', enablePipelinedTransfer: true });
   const generation = server({ role: 'generation' });
-  // This build resolves no bounce arena, so such results are made by hand.
-  const withArena = (config: CacheTransceiverConfig, maxChunkSize: number): CacheTransceiverConfig => ({
-    ...config,
-    kvCacheBounceSizeMb: 64,
-    bounce: {
-      maxChunkSize,
-      minDescriptorCount: 1,
-      maxAverageDescriptorSize: 1,
-      maxInflightChunksPerRequest: 1,
-      requestTimeoutMs: 1,
-      streams: 1,
-      gatherBlocks: 1,
-    },
-  });
+  const withArena = ({ role }: CacheTransceiverConfig, maxChunkSize: number): CacheTransceiverConfig =>
+    server({ role, kvCacheBounceSizeMb: 64, bounce: { maxChunkSize } });
 
   it('may differ in what only one side uses', () => {
     expect(() => checkServerPair(context, generation)).not.toThrow();

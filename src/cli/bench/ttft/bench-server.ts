@@ -1,3 +1,4 @@
+import type { BounceOptions } from '../../../agent/bounce.js';
 import { createAgent } from '../../../agent/native-agent.js';
 import { createPageContent } from '../../../agent/native-page-content.js';
 import type { TransferAgent } from '../../../agent/transfer-agent.js';
@@ -81,7 +82,7 @@ export class BenchServer {
 }
 
 async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): Promise<BenchRank> {
-  const { agent: kind, listenPort, linkGbps, role, device } = surroundings.settings;
+  const { agent: kind, listenPort, linkGbps, bounceMb, role, device } = surroundings.settings;
   const rank = flatRank(place);
   // The port first: it is what most often cannot be had, and costs nothing to give back.
   const messenger = await ZeromqMessenger.open({ port: listenPort === 0 ? 0 : listenPort + rank });
@@ -93,12 +94,19 @@ async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): P
       name,
       ...(linkGbps === null ? {} : { linkGbps }),
       ...(device === undefined ? {} : { device }),
+      ...(bounceMb === null ? {} : { path: 'bounce', bounce: arenaOf(bounceMb) }),
     });
   } catch (error) {
     await messenger.close(0);
     throw error;
   }
   return BenchRank.open(surroundings, place, agent, messenger);
+}
+
+/** The largest chunks of which it holds two, up to the default. */
+function arenaOf(sizeMb: number): BounceOptions {
+  const MIB = 1024 * 1024;
+  return { sizeBytes: sizeMb * MIB, maxChunkSize: Math.min(32 * MIB, (2 ** Math.floor(Math.log2(sizeMb)) * MIB) / 2) };
 }
 
 /** The ranks of a side name the blocks of a prompt alike; it is hashed once. */

@@ -42,7 +42,7 @@ export class BenchWorker {
 
   static async open(settings: WorkerSettings, say: (event: WorkerEvent) => void): Promise<BenchWorker> {
     const server = await BenchServer.open(settings);
-    say({ kind: 'ready', endpoint: server.endpoint, path: settings.agent === 'host' ? 'host' : 'rdma' });
+    say({ kind: 'ready', endpoint: server.endpoint, path: pathOf(settings) });
     return new BenchWorker(server, settings, say);
   }
 
@@ -191,4 +191,9 @@ export function describeError(error: unknown): ReportedError {
   if (error instanceof KvTransceiverError) return { name: error.name, code: error.code, message: error.message };
   if (error instanceof Error) return { name: error.name, code: '', message: error.message };
   return { name: 'Error', code: '', message: error === null ? 'ended without a reason' : String(error) };
+}
+
+function pathOf({ agent, bounceMb }: WorkerSettings): string {
+  if (bounceMb !== null) return 'bounce';
+  return agent === 'host' ? 'host' : 'rdma';
 }

@@ -50,6 +50,11 @@ export const TTFT_OPTIONS = {
     read.choice('agent', ['host', 'nixl']),
     'host',
   ),
+  bounceMb: value(
+    'MIB',
+    'send every slice packed, through a bounce arena of so many MiB on each rank; default: no arena',
+    read.count(1, 1 << 20),
+  ),
   concurrency: value('N', 'requests in flight at once; default 1, with --trace 2', read.count(1, 64)),
   trace: value(
     'FILE',

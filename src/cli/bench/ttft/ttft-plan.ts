@@ -67,6 +67,7 @@ export function workerSettings(
     model: options.model,
     agent: options.agent,
     linkGbps: options.agent === 'host' ? options.linkGbps : null,
+    bounceMb: options.bounceMb,
     shape: shapes[role],
     slots: pools[role].slots,
     peerTokensPerBlock: peer.tokensPerBlock,

@@ -10,6 +10,8 @@ export interface WorkerSettings {
   readonly agent: 'host' | 'nixl';
   /** Of each rank. */
   readonly linkGbps: number | null;
+  /** Arena of each rank that every slice goes through; null = none. */
+  readonly bounceMb: number | null;
   /** The GPU of the pages; absent = host memory. */
   readonly device?: number;
   readonly shape: SideShape;

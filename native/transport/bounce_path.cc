@@ -1,0 +1,538 @@
+#include "transport/bounce_path.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <string>
+
+#include "transport/bounce_device_mover.h"
+#include "transport/bounce_host_mover.h"
+#include "transport/bounce_socket_link.h"
+
+namespace kvt {
+namespace {
+
+// How often peers are looked at for whether the transport below lost them.
+constexpr std::chrono::milliseconds kPeerInterval{50};
+// Slices under way to one peer. Far more than others may have, since one of them may wait for its receiver.
+constexpr std::size_t kMaxSlices = 64;
+
+std::size_t pool_bytes(const SlotPool& pool) {
+  return pool.slot_stride * static_cast<std::size_t>(pool.slot_count - 1) + pool.slot_bytes;
+}
+
+}  // namespace
+
+Status BouncePath::open() {
+  epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!epoll_.is_open()) {
+    return Status(StatusCode::kResource, std::string("epoll_create1 failed: ") + std::strerror(errno));
+  }
+  Status status = base_->open();
+  if (status.is_ok()) status = open_arena();
+  if (!status.is_ok()) return status;
+  if (options_.link == BounceLinkKind::kSocket) {
+    link_ = std::make_unique<BounceSocketLink>();
+  } else {
+    link_ = std::make_unique<BounceMessageLink>(base_.get());
+  }
+  status = link_->open();
+  for (const int descriptor : {base_->wait_fd(), link_->wait_fd()}) {
+    if (descriptor < 0) continue;
+    epoll_event event{};
+    event.events = EPOLLIN;
+    (void)::epoll_ctl(epoll_.get(), EPOLL_CTL_ADD, descriptor, &event);
+  }
+  return status;
+}
+
+Status BouncePath::open_arena() {
+  const std::size_t bytes = credits_.arena().capacity();
+  Status status;
+  if (options_.arena_device >= 0) {
+    auto mover = std::make_unique<BounceDeviceMover>(options_.arena_device, options_.gather_blocks);
+    status = mover->open();
+    // Plain, so that UCX can share it too.
+    if (status.is_ok()) status = DevicePool::allocate(mover->context(), bytes, &device_arena_, PoolMaking::kPlain);
+    if (!status.is_ok()) return status;
+    arena_ = {device_arena_->base(), bytes, MemoryKind::kDevice, options_.arena_device};
+    status = base_->register_region(arena_);
+    mover_ = std::move(mover);
+    return status;
+  }
+  status = base_->allocate_region(bytes, &arena_);
+  if (!status.is_ok()) return status;
+  if (arena_.kind == MemoryKind::kDevice) {
+    mover_ = std::make_unique<BounceDeviceMover>(arena_.device, options_.gather_blocks);
+  } else {
+    mover_ = std::make_unique<BounceHostMover>();
+  }
+  return mover_->open();
+}
+
+Status BouncePath::allocate_region(std::size_t size, Region* out) {
+  Status status = base_->allocate_region(size, out);
+  if (status.is_ok()) note_region(*out);
+  return status;
+}
+
+Status BouncePath::allocate_device_region(int device, std::size_t size, Region* out) {
+  Status status = base_->allocate_device_region(device, size, out);
+  if (status.is_ok()) note_region(*out);
+  return status;
+}
+
+void BouncePath::note_region(const Region& region) {
+  if (region.kind == arena_.kind) (void)regions_.add({region.base, region.size});
+}
+
+Status BouncePath::register_region(const Region& region) {
+  Status status = base_->register_region(region);
+  if (status.is_ok()) note_region(region);
+  return status;
+}
+
+Status BouncePath::metadata(std::vector<std::byte>* out) {
+  std::vector<std::byte> base;
+  Status status = base_->metadata(&base);
+  if (!status.is_ok()) return status;
+  const BounceMetadata head{.version = kBounceVersion,
+                            .link = options_.link,
+                            .kind = arena_.kind,
+                            .arena_base = arena_.base,
+                            .arena_bytes = arena_.size,
+                            .max_chunk = options_.max_chunk_bytes,
+                            .link_address = link_->address()};
+  *out = wrap_bounce_metadata(head, base);
+  return Status::ok();
+}
+
+Status BouncePath::begin_add_peer(PeerId peer, std::span<const std::byte> metadata) {
+  std::optional<BounceMetadata> head;
+  std::span<const std::byte> base;
+  Status status = unwrap_bounce_metadata(metadata, &base, &head);
+  if (status.is_ok()) status = base_->begin_add_peer(peer, base);
+  if (!status.is_ok()) return status;
+  std::string why = why_not(head ? &*head : nullptr);
+  if (why.empty()) {
+    // Frames may come from the moment the peer was told of us, so the link is up before the transport below is.
+    const Status linked = link_->add_peer(peer, head->link_address);
+    if (linked.is_ok()) {
+      offered_.emplace(peer, std::move(*head));
+      return status;
+    }
+    why = linked.message();
+  }
+  refuse_bounce(peer, std::move(why));
+  return status;
+}
+
+// Both sides come to the same answer.
+std::string BouncePath::why_not(const BounceMetadata* head) const {
+  if (head == nullptr) return "the peer has no bounce arena; set kvCacheBounceSizeMb on both sides";
+  if (head->version != kBounceVersion) {
+    return "the peer speaks version " + std::to_string(head->version) + " of the bounce protocol, this side " +
+           std::to_string(kBounceVersion);
+  }
+  if (head->link != options_.link) return "the peer sends its bounce frames another way";
+  if (head->kind != arena_.kind) return "the peer's bounce arena is of another kind of memory";
+  if (head->max_chunk == options_.max_chunk_bytes) return {};
+  return "the peer's bounce.maxChunkSize is " + std::to_string(head->max_chunk) + ", this side's " +
+         std::to_string(options_.max_chunk_bytes) + "; set the same on both sides";
+}
+
+void BouncePath::refuse_bounce(PeerId peer, std::string why) {
+  advice_.push_back("slices to a peer are not bounced: " + why);
+  states_[peer] = {false, std::move(why)};
+}
+
+PeerPaths BouncePath::peer_paths(PeerId peer) const {
+  PeerPaths paths = base_->peer_paths(peer);
+  const auto state = states_.find(peer);
+  if (state != states_.end()) paths.bounce = state->second;
+  paths.bounces_device = arena_.kind == MemoryKind::kDevice;
+  return paths;
+}
+
+void BouncePath::take_advice(std::vector<std::string>* out) {
+  base_->take_advice(out);
+  for (std::string& text : advice_) out->push_back(std::move(text));
+  advice_.clear();
+}
+
+PeerState BouncePath::poll_peer(PeerId peer, Status* error) {
+  const PeerState state = base_->poll_peer(peer, error);
+  if (state == PeerState::kReady) connect_bounce(peer);
+  return state;
+}
+
+void BouncePath::connect_bounce(PeerId peer) {
+  const auto offer = offered_.find(peer);
+  if (offer == offered_.end()) return;
+  const BounceMetadata head = std::move(offer->second);
+  offered_.erase(offer);
+  // It could name any address as its arena; only memory that it published can be written to at all.
+  if (!base_->peer_owns(peer, head.arena_base, head.arena_bytes)) {
+    link_->remove_peer(peer);
+    refuse_bounce(peer, "the peer's bounce arena is not inside memory that it published");
+    return;
+  }
+  states_[peer] = {true, "small pieces travel packed, through an arena on both sides"};
+  writer_.add_peer(peer, options_.max_chunk_bytes, head.arena_bytes);
+  reader_.add_peer(peer);
+  bounced_.emplace(peer, head);
+  agreed_.insert(peer);
+}
+
+void BouncePath::lose_bounce(PeerId peer, bool is_proven) {
+  const TimePoint now = std::chrono::steady_clock::now();
+  offered_.erase(peer);
+  link_->remove_peer(peer);
+  if (bounced_.erase(peer) == 0) return;
+  writer_.remove_peer(peer, now);
+  reader_.remove_peer(peer, is_proven, now);
+}
+
+void BouncePath::remove_peer(PeerId peer) {
+  // Its agent may run on, and nobody asked it what it still writes.
+  lose_bounce(peer, false);
+  agreed_.erase(peer);
+  states_.erase(peer);
+  act(std::chrono::steady_clock::now());
+  if (writes_.is_in_flight_to(peer)) {
+    leaving_.insert(peer);
+  } else {
+    base_->remove_peer(peer);
+  }
+}
+
+bool BouncePath::is_worth_it(std::span<const PlanGroup> groups) const {
+  std::uint64_t bytes = 0;
+  for (const PlanGroup& group : groups) {
+    bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
+  }
+  // At least so many, and so many that they are small on average.
+  const std::uint64_t average = std::max<std::uint64_t>(options_.max_average_descriptor_bytes, 1);
+  const std::uint64_t enough =
+      std::max<std::uint64_t>({options_.min_descriptor_count, (bytes + average - 1) / average, 1});
+  return has_descriptors(groups, enough);
+}
+
+bool BouncePath::takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+  if (ticket == 0 || !agreed_.contains(peer)) return false;
+  for (const PlanGroup& group : groups) {
+    if (group.table->fragments().empty()) continue;
+    // By the first piece: what JS submits is of one kind.
+    return regions_.contains(group.table->fragments().front().source.base, 1) &&
+           (options_.is_forced || is_worth_it(groups));
+  }
+  return false;
+}
+
+SliceRoute BouncePath::route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
+  if (!takes(peer, ticket, groups)) return base_->route(peer, ticket, groups);
+  return {true, {.max_in_flight = kMaxSlices}, static_cast<std::uint8_t>(DataPath::kBounce)};
+}
+
+bool BouncePath::owns_pools(std::span<const FragmentTable* const> tables, PackedSide side) const {
+  return std::all_of(tables.begin(), tables.end(), [&](const FragmentTable* table) {
+    return std::all_of(table->fragments().begin(), table->fragments().end(), [&](const Fragment& fragment) {
+      const SlotPool& pool = side == PackedSide::kSource ? fragment.source : fragment.destination;
+      return regions_.contains(pool.base, pool_bytes(pool));
+    });
+  });
+}
+
+BatchResult BouncePath::post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
+                                   const CudaEvent* after) {
+  if (!takes(peer, ticket, groups)) return base_->post_slice(batch, peer, ticket, groups, after);
+  if (!bounced_.contains(peer)) {
+    return failed(Status(StatusCode::kPeerLost, "the connection for bounced slices to this peer is gone"));
+  }
+  std::vector<const FragmentTable*> tables;
+  for (const PlanGroup& group : groups) tables.push_back(group.table.get());
+  if (!owns_pools(tables, PackedSide::kSource)) {
+    return failed(Status(StatusCode::kInvalidArgument, "a pool leaves the memory that its side registered"));
+  }
+  const TimePoint now = std::chrono::steady_clock::now();
+  slices_.emplace(batch, after);
+  writer_.submit(batch, peer, ticket, split_slice(groups), now);
+  act(now);
+  return BouncePath::poll(batch);
+}
+
+void BouncePath::cancel(BatchId batch) {
+  if (!slices_.contains(batch)) {
+    base_->cancel(batch);
+    return;
+  }
+  const TimePoint now = std::chrono::steady_clock::now();
+  writer_.cancel(batch, now);
+  act(now);
+}
+
+Status BouncePath::expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) {
+  // A writer that will not bounce needs no registration.
+  if (!bounced_.contains(peer)) return Status::ok();
+  std::vector<const FragmentTable*> tables;
+  for (const InboundGroup& group : groups) tables.push_back(group.table.get());
+  if (!owns_pools(tables, PackedSide::kDestination)) {
+    return Status(StatusCode::kInvalidArgument, "a pool of an inbound group leaves the memory of this agent");
+  }
+  return reader_.expect(peer, ticket, std::move(groups));
+}
+
+bool BouncePath::end_inbound(PeerId peer, Ticket ticket) {
+  if (ending_.emplace(peer, ticket).second) {
+    const TimePoint now = std::chrono::steady_clock::now();
+    reader_.end(peer, ticket, now);
+    act(now);
+    // What the mover could stop at once has been stopped.
+    settle_jobs(now);
+    act(now);
+  }
+  return !ending_.contains({peer, ticket});
+}
+
+BatchResult BouncePath::poll(BatchId batch) {
+  const auto ended = ended_.find(batch);
+  if (ended != ended_.end()) {
+    BatchResult result = std::move(ended->second);
+    ended_.erase(ended);
+    return result;
+  }
+  if (slices_.contains(batch)) return {BatchState::kInFlight, false, {}};
+  return base_->poll(batch);
+}
+
+void BouncePath::take_drained(std::vector<BatchId>* out) {
+  collect_drained();
+  out->insert(out->end(), drained_.begin(), drained_.end());
+  drained_.clear();
+}
+
+void BouncePath::progress() {
+  base_->progress();
+  const TimePoint now = std::chrono::steady_clock::now();
+  has_posted_ = false;
+  check_peers(now);
+  receive_frames(now);
+  collect_drained();
+  poll_writes(now);
+  mover_->work(&ended_jobs_);
+  settle_jobs(now);
+  writer_.step(now);
+  reader_.step(now);
+  act(now);
+  // A base that copies in post() does so once a call, so that neither frames nor other flows wait for more.
+  has_posted_ = writes_.post([this](PeerId peer) { return bounced_.contains(peer); }, &ended_writes_);
+  settle_writes(now);
+  act(now);
+}
+
+void BouncePath::check_peers(TimePoint now) {
+  for (const PeerId peer : std::exchange(unreachable_, {})) lose_bounce(peer, false);
+  if (now - peers_checked_at_ < kPeerInterval) return;
+  peers_checked_at_ = now;
+  std::vector<PeerId> gone;
+  for (const auto& [peer, head] : bounced_) {
+    Status error;
+    if (base_->poll_peer(peer, &error) == PeerState::kFailed) gone.push_back(peer);
+  }
+  for (const PeerId peer : gone) lose_bounce(peer, false);
+}
+
+void BouncePath::receive_frames(TimePoint now) {
+  frames_.clear();
+  lost_.clear();
+  link_->progress(&frames_, &lost_);
+  for (const Message& message : frames_) {
+    BounceFrame frame;
+    if (!decode_bounce_frame(message.bytes, &frame).is_ok()) continue;
+    switch (frame.type) {
+      case BounceFrameType::kWant:
+      case BounceFrameType::kData:
+      case BounceFrameType::kCancel:
+        reader_.on_frame(message.peer, frame, now);
+        break;
+      case BounceFrameType::kGrant:
+      case BounceFrameType::kAck:
+      case BounceFrameType::kNack:
+        writer_.on_frame(message.peer, frame, now);
+        break;
+    }
+  }
+  for (const PeerId peer : lost_) lose_bounce(peer, options_.link_end_proves_end);
+}
+
+void BouncePath::settle_jobs(TimePoint now) {
+  mover_->work(&ended_jobs_);
+  for (const BounceMover::Ended& ended : std::exchange(ended_jobs_, {})) {
+    const auto entry = jobs_.find(ended.id);
+    if (entry == jobs_.end()) continue;
+    const Job job = entry->second;
+    if (const auto* grant = std::get_if<BounceGrant>(&job.work)) {
+      // On a lost device nothing says that it ended: it stays unanswered, and so does the end of its receive.
+      if (ended.may_still_land) continue;
+      scatters_.erase(*grant);
+      reader_.scattered(*grant, ended.status.is_ok(), now);
+    } else {
+      const auto& chunk = std::get<BounceChunk>(job.work);
+      if (ended.may_still_land) {
+        writer_.fail(job.slice, ended.status, now);
+        continue;
+      }
+      const auto request = gathers_.find(chunk.request);
+      request->second.erase(chunk.chunk);
+      if (request->second.empty()) gathers_.erase(request);
+      writer_.gathered(chunk, ended.status, now);
+    }
+    jobs_.erase(entry);
+  }
+}
+
+void BouncePath::settle_writes(TimePoint now) {
+  for (const BounceWrites::Ended& ended : std::exchange(ended_writes_, {})) {
+    writer_.wrote(ended.id, ended.status, ended.may_still_land, now);
+    if (ended.may_still_land && ended.has_drained) writer_.write_drained(ended.id);
+  }
+}
+
+void BouncePath::poll_writes(TimePoint now) {
+  writes_.poll(&ended_writes_);
+  settle_writes(now);
+  std::erase_if(leaving_, [this](PeerId peer) {
+    if (writes_.is_in_flight_to(peer)) return false;
+    base_->remove_peer(peer);
+    return true;
+  });
+}
+
+void BouncePath::collect_drained() {
+  std::vector<BounceChunk> chunks;
+  writes_.collect_drained(&chunks, &drained_);
+  for (const BounceChunk& chunk : chunks) writer_.write_drained(chunk);
+}
+
+void BouncePath::act(TimePoint now) {
+  // What is done may ask for more at once.
+  while (true) {
+    writer_.step(now);
+    writer_actions_.clear();
+    reader_actions_.clear();
+    writer_.take_actions(&writer_actions_);
+    reader_.take_actions(&reader_actions_);
+    if (writer_actions_.empty() && reader_actions_.empty()) return;
+    for (BounceWriterAction& action : writer_actions_) std::visit([this](auto& one) { do_action(one); }, action);
+    for (BounceReaderAction& action : reader_actions_) std::visit([this](auto& one) { do_action(one); }, action);
+  }
+}
+
+void BouncePath::do_action(SendBounceFrame& action) {
+  // Not here: the state machines are in the middle of something.
+  if (!link_->send(action.peer, action.frame)) unreachable_.push_back(action.peer);
+}
+
+BounceMover::JobId BouncePath::start_job(Job job, BounceMover::Job move) {
+  const BounceMover::JobId id = ++last_job_;
+  jobs_.emplace(id, std::move(job));
+  move.id = id;
+  mover_->start(std::move(move));
+  return id;
+}
+
+void BouncePath::do_action(GatherBounceChunk& action) {
+  const auto slice = slices_.find(action.slice);
+  BounceMover::Job move{.groups = {action.plan, &action.plan->sources},
+                        .side = PackedSide::kSource,
+                        .begin = action.begin,
+                        .end = action.end,
+                        .linear = arena_.base + action.staging,
+                        .after = slice == slices_.end() ? nullptr : slice->second};
+  gathers_[action.id.request][action.id.chunk] = start_job({action.id, action.slice}, std::move(move));
+}
+
+void BouncePath::do_action(DropBounceGather& action) {
+  const auto request = gathers_.find(action.id.request);
+  if (request == gathers_.end()) return;
+  const auto job = request->second.find(action.id.chunk);
+  if (job != request->second.end()) mover_->drop(job->second);
+}
+
+void BouncePath::do_action(WriteBounceChunk& action) {
+  const auto peer = bounced_.find(action.peer);
+  // A peer that just went: the next post ends it.
+  const std::uint64_t remote = peer == bounced_.end() ? 0 : peer->second.arena_base;
+  writes_.add(action.id, action.peer, {arena_.base + action.staging, remote + action.remote_offset, action.bytes});
+}
+
+void BouncePath::do_action(BounceSliceEnded& action) {
+  slices_.erase(action.slice);
+  BatchResult result;
+  switch (action.outcome) {
+    case BounceOutcome::kTransferred:
+      result = {BatchState::kDone, false, {}};
+      break;
+    case BounceOutcome::kFailed:
+    case BounceOutcome::kCancelled:
+      result = {BatchState::kFailed, !action.drained, std::move(action.error)};
+      break;
+  }
+  ended_.emplace(action.slice, std::move(result));
+}
+
+void BouncePath::do_action(ScatterBounceChunk& action) {
+  BounceMover::Job move{.groups = action.destinations,
+                        .side = PackedSide::kDestination,
+                        .begin = action.begin,
+                        .end = action.end,
+                        .linear = arena_.base + action.offset};
+  scatters_[action.grant] = start_job({action.grant}, std::move(move));
+}
+
+void BouncePath::do_action(DropBounceScatter& action) {
+  const auto job = scatters_.find(action.grant);
+  if (job != scatters_.end()) mover_->drop(job->second);
+}
+
+std::optional<TimePoint> BouncePath::next_wakeup(TimePoint now) const {
+  std::optional<TimePoint> earliest = base_->next_wakeup(now);
+  const auto consider = [&earliest](std::optional<TimePoint> at) {
+    if (at && (!earliest || *at < *earliest)) earliest = at;
+  };
+  consider(mover_->next_wakeup(now));
+  consider(link_->next_wakeup(now));
+  // Frames that nothing announces are looked for while some are expected.
+  const bool expects_frames = !writer_.is_idle() || reader_.is_serving();
+  if (link_->wait_fd() < 0 && expects_frames) return now;
+  consider(writer_.next_deadline());
+  consider(reader_.next_deadline());
+  if (!unreachable_.empty() || !ended_.empty() || !drained_.empty()) return now;
+  // What waits for room towards its peer is called when a batch ends, which the transport below knows.
+  if (writes_.can_post() || has_posted_) return now;
+  return earliest;
+}
+
+bool BouncePath::close() {
+  std::vector<PeerId> peers;
+  for (const auto& [peer, head] : bounced_) peers.push_back(peer);
+  for (const PeerId peer : peers) lose_bounce(peer, false);
+  act(std::chrono::steady_clock::now());
+  mover_->work(&ended_jobs_);
+  poll_writes(std::chrono::steady_clock::now());
+  link_.reset();
+  if (!mover_->is_idle()) {
+    // A kernel may still read or write the arena and the pages: all of it is given up as it is.
+    (void)mover_.release();
+    (void)device_arena_.release();
+    (void)base_.release();
+    return false;
+  }
+  const bool is_drained = base_->close();
+  if (!is_drained) (void)device_arena_.release();
+  return is_drained;
+}
+
+}  // namespace kvt
