@@ -4,7 +4,7 @@ import { type Damage, PageDamage } from './tiny/page-damage.js';
 import { Choices, randomCase, type TinyCase, type TinyPrompt } from './tiny/tiny-case.js';
 import { aggregateAnswers, type TinyAnswer, TinyWorld } from './tiny/tiny-world.js';
 
-const CASES = 25;
+const CASES = 16;
 /** Many tokens close to each other in score, so that a small error is enough to say another one. */
 const MODEL = { ...TINY_MODEL, vocabularySize: 4096 };
 
@@ -18,7 +18,7 @@ function damagedCase(seed: number, sampling: Sampling): TinyCase {
   });
   const side = (tinySide: TinyCase['context']): TinyCase['context'] => {
     const tokensPerBlock = Math.min(4, tinySide.tokensPerBlock);
-    return { ...tinySide, tokensPerBlock, slotCount: 64 / tokensPerBlock };
+    return { ...tinySide, tokensPerBlock, tpSize: Math.min(2, tinySide.tpSize), slotCount: 64 / tokensPerBlock };
   };
   return {
     ...plain,
@@ -66,17 +66,17 @@ async function changed(damage: Damage | null, sampling: Sampling): Promise<numbe
   return count;
 }
 
-describe(`tiny engine: one wrong page in each of ${CASES} received prompts`, () => {
+describe(`tiny engine: one wrong page in each of ${CASES} received prompts`, { timeout: 120_000 }, () => {
   it.each([
     ['swapped slots', GREEDY, 0.9],
     ['shifted block', GREEDY, 0.9],
     ['stale page', GREEDY, 0.9],
     // One element of one head: the best token is often so far ahead that it stays the best.
-    ['flipped byte', GREEDY, 0.5],
+    ['flipped byte', GREEDY, 0.3],
     ['swapped slots', SEEDED, 0.95],
     ['shifted block', SEEDED, 0.95],
     ['stale page', SEEDED, 0.95],
-    ['flipped byte', SEEDED, 0.9],
+    ['flipped byte', SEEDED, 0.85],
   ] as const)('a %s changes the tokens, %o', async (damage, sampling, share) => {
     const count = await changed(damage, sampling);
     expect(count).toBeGreaterThanOrEqual(share * CASES);

@@ -16,6 +16,9 @@ export interface Sight {
   readonly sinkTokens: number;
 }
 
+/** Of one call at a time; grows to the longest. */
+let scratch = new Float64Array(256);
+
 /**
  * Softmax-weighted sum of the values that one query sees, written to `out` at `offset`. Tokens are taken in the order of their positions,
  * whatever part of the cache holds them.
@@ -38,7 +41,8 @@ export function attend(
     const row = token < sinkCount ? token : token - begin + sinkCount;
     return (row * kvHeads + kvHead) * headDim;
   };
-  const scores = new Float64Array(count);
+  if (scratch.length < count + headDim) scratch = new Float64Array(2 * (count + headDim));
+  const scores = scratch;
   const scale = 1 / Math.sqrt(headDim);
   let highest = -Infinity;
   for (let index = 0; index < count; index++) {
@@ -48,7 +52,7 @@ export function attend(
     scores[index] = score * scale;
     highest = Math.max(highest, score * scale);
   }
-  const sums = new Float64Array(headDim);
+  const sums = scores.subarray(count, count + headDim).fill(0);
   let total = 0;
   for (let index = 0; index < count; index++) {
     const row = rowOf(index);

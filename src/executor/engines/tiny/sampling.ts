@@ -27,8 +27,13 @@ export function sampleToken(logits: Float32Array, sampling: Sampling, position: 
     );
   }
   const highest = logits[best] as number;
-  const weights = Float64Array.from(logits, (score) => Math.exp((score - highest) / temperature));
-  const total = weights.reduce((sum, weight) => sum + weight, 0);
+  const weights = new Float64Array(logits.length);
+  let total = 0;
+  for (let token = 0; token < logits.length; token++) {
+    const weight = Math.exp(((logits[token] as number) - highest) / temperature);
+    weights[token] = weight;
+    total += weight;
+  }
   const random = new SeededRandom(Math.imul(seed, 0x9e3779b1) ^ Math.imul(position + 1, 0x85ebca6b));
   let left = (random.below(2 ** 31) / 2 ** 31) * total;
   for (let token = 0; token < weights.length; token++) {

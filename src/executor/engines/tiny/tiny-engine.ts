@@ -119,9 +119,11 @@ export class TinyEngine implements ModelEngine {
       const rows = streams.flat();
       const part = concatenated(parts);
       const gathered = together === null ? [part] : await together.gather(part);
+      const attended = new Float32Array(model.config.attentionHeads * model.config.headDim);
       for (const [row, x] of rows.entries()) {
         if (budget.isSpent()) await budget.nextTurn();
-        model.finishLayer(layer, sideBySide(gathered, row, rows.length), x);
+        takeRow(gathered, row, rows.length, attended);
+        model.finishLayer(layer, attended, x);
       }
     }
     const tokens = new Map<LlmRequest, number>();
@@ -238,8 +240,11 @@ function concatenated(parts: readonly Float32Array[]): Float32Array {
 }
 
 /** One row of all ranks' heads, in the order of the heads. */
-function sideBySide(parts: readonly Float32Array[], row: number, rowCount: number): Float32Array {
-  return concatenated(
-    parts.map((part) => part.subarray((row * part.length) / rowCount, ((row + 1) * part.length) / rowCount)),
-  );
+function takeRow(parts: readonly Float32Array[], row: number, rowCount: number, out: Float32Array): void {
+  let at = 0;
+  for (const part of parts) {
+    const width = part.length / rowCount;
+    out.set(part.subarray(row * width, (row + 1) * width), at);
+    at += width;
+  }
 }
