@@ -1,4 +1,5 @@
 import { GrowingCacheManager } from '../../../src/cache/growing-cache-manager.js';
+import type { Clock } from '../../../src/clock.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import {
   LocalTensorGroup,
@@ -22,6 +23,7 @@ export interface EngineSetup {
   readonly poolLayout?: 'per-layer' | 'per-block';
   readonly tpSize?: number;
   readonly samplingOf?: TinyEngineOptions['samplingOf'];
+  readonly clock?: Clock;
 }
 
 export interface EngineRank {
@@ -44,9 +46,8 @@ export class EngineBench {
 
   static async create(setup: EngineSetup): Promise<EngineBench> {
     const { config, tokensPerBlock = 4, dtype = 'float32', blockLayout = 'HND', poolLayout = 'per-layer' } = setup;
-    const { tpSize = 1, samplingOf } = setup;
+    const { tpSize = 1, samplingOf, clock = new FakeClock() } = setup;
     const bench = new EngineBench(new TinyModel(config));
-    const clock = new FakeClock();
     const fabric = new SimFabric(clock);
     for (const [rank, tensorGroup] of LocalTensorGroup.of(tpSize).entries()) {
       const groups = tinyLayerGroups(config, { tokensPerBlock, slotCount: 64 });

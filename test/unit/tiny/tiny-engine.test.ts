@@ -140,6 +140,31 @@ describe('tiny engine: the split of the work changes no token', () => {
   });
 });
 
+describe('tiny engine: turns', () => {
+  /** Each look finds a millisecond gone. */
+  class HastyClock extends FakeClock {
+    turns = 0;
+    #looks = 0;
+
+    override now(): number {
+      return this.#looks++;
+    }
+
+    override nextTurn(): Promise<void> {
+      this.turns += 1;
+      return Promise.resolve();
+    }
+  }
+
+  it('a long chunk gives the event loop its turns, one in a few rows', async () => {
+    const clock = new HastyClock();
+    const bench = await EngineBench.create({ config: TINY_MODEL, clock });
+    await bench.generate(randomPrompt(64), [], 1);
+    // Per layer each row is projected, attends and is finished; three looks of a millisecond spend the 2 ms of a turn.
+    expect(clock.turns).toBeGreaterThanOrEqual((64 * 3 * TINY_MODEL.layers.length) / 4);
+  });
+});
+
 type Req = ReturnType<EngineBench['add']>;
 
 describe('tiny engine: failures', () => {

@@ -103,18 +103,16 @@ export class TinyEngine implements ModelEngine {
 
   async #compute(works: readonly TinyWork[], together: TensorForward | null): Promise<ReadonlyMap<LlmRequest, number>> {
     const { clock, model, samplingOf } = this.#o;
-    const budget = new TurnBudget(clock);
+    const budget = new TurnBudget(clock, 1);
     const streams = works.map((work) => this.#embed(work));
     for (let layer = 0; layer < model.config.layers.length; layer++) {
       const queries: Float32Array[] = [];
       for (const [index, work] of works.entries()) {
-        if (budget.isSpent()) await budget.nextTurn();
-        queries.push(this.#projectAndStore(layer, work, streams[index] as readonly Float32Array[]));
+        queries.push(await this.#projectAndStore(layer, work, streams[index] as readonly Float32Array[], budget));
       }
       const parts: Float32Array[] = [];
       for (const [index, work] of works.entries()) {
-        if (budget.isSpent()) await budget.nextTurn();
-        parts.push(this.#attend(layer, work, queries[index] as Float32Array));
+        parts.push(await this.#attend(layer, work, queries[index] as Float32Array, budget));
       }
       const rows = streams.flat();
       const part = concatenated(parts);
@@ -146,7 +144,12 @@ export class TinyEngine implements ModelEngine {
   }
 
   /** @returns this rank's queries, `[row][head][element]` */
-  #projectAndStore(layer: number, { begin, pages }: TinyWork, rows: readonly Float32Array[]): Float32Array {
+  async #projectAndStore(
+    layer: number,
+    { begin, pages }: TinyWork,
+    rows: readonly Float32Array[],
+    budget: TurnBudget,
+  ): Promise<Float32Array> {
     const { heads, kvHeads, layers } = this.#shard;
     const { model } = this.#o;
     const { headDim } = model.config;
@@ -155,14 +158,15 @@ export class TinyEngine implements ModelEngine {
     const kvDim = (kvHeads.end - kvHeads.begin) * headDim;
     const query = new Float32Array(rows.length * queryDim);
     const [keys, values] = [new Float32Array(rows.length * kvDim), new Float32Array(rows.length * kvDim)];
-    rows.forEach((x, row) => {
+    for (const [row, x] of rows.entries()) {
+      if (budget.isSpent()) await budget.nextTurn();
       const ofRow = (all: Float32Array, dim: number): Float32Array => all.subarray(row * dim, (row + 1) * dim);
       model.project(layer, begin + row, x, heads, kvHeads, {
         query: ofRow(query, queryDim),
         key: ofRow(keys, kvDim),
         value: ofRow(values, kvDim),
       });
-    });
+    }
     const { run } = pages[group] as TinyWork['pages'][number];
     key.write(run, begin, keys);
     value.write(run, begin, values);
@@ -170,7 +174,12 @@ export class TinyEngine implements ModelEngine {
   }
 
   /** @returns what this rank's heads attended to, `[row][head][element]`; keys and values come from the pages, the newest ones too */
-  #attend(layer: number, { begin, end, pages }: TinyWork, query: Float32Array): Float32Array {
+  async #attend(
+    layer: number,
+    { begin, end, pages }: TinyWork,
+    query: Float32Array,
+    budget: TurnBudget,
+  ): Promise<Float32Array> {
     const { heads, kvHeads, layers } = this.#shard;
     const { headDim, attentionHeads, kvHeads: allKvHeads } = this.#o.model.config;
     const { group, key, value, windowSize, sinkTokens } = layers[layer] as TinyShard['layers'][number];
@@ -192,12 +201,14 @@ export class TinyEngine implements ModelEngine {
     this.#rotateKeys(kv);
     const out = new Float32Array(query.length);
     const headCount = heads.end - heads.begin;
-    for (let row = 0; row < end - begin; row++)
+    for (let row = 0; row < end - begin; row++) {
+      if (budget.isSpent()) await budget.nextTurn();
       for (let head = 0; head < headCount; head++) {
         const kvHead = Math.floor(((heads.begin + head) * allKvHeads) / attentionHeads) - kvHeads.begin;
         const offset = (row * headCount + head) * headDim;
         attend(query, offset, kvHead, kv, { position: begin + row, windowSize, sinkTokens }, out, offset);
       }
+    }
     return out;
   }
 
@@ -226,7 +237,7 @@ function describe({ context, generation }: ScheduledBatch): string {
 
 /** The forward touches no page that is still being moved. Rejects when such a move failed. */
 async function pagesReady({ context, generation }: ScheduledBatch): Promise<void> {
-  await Promise.all([...context, ...generation].map((work) => work.pagesReady?.done));
+  await Promise.all([...context, ...generation].map(async (work) => work.pagesReady?.done));
 }
 
 function concatenated(parts: readonly Float32Array[]): Float32Array {
