@@ -19,6 +19,7 @@ export interface TinyLayerWeights {
   readonly down: Float32Array;
 }
 
+/** All numbers of a model. */
 export interface TinyWeights {
   /** `[vocabularySize][modelDim]` */
   readonly embedding: Float32Array;
