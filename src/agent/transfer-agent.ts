@@ -88,7 +88,7 @@ export interface TransferAgent {
 
   /** Allocates zeroed memory, registered with the transport and resident (no page faults later). */
   allocatePool(spec: { readonly sizeBytes: number }): Promise<Pool>;
-  /** Copies bytes into or out of a pool of this agent, on the calling thread; for aux slots, the tiny engine and tests. */
+  /** Copies bytes into or out of a pool of this agent; for aux slots and tests, not for pages. */
   writeBytes(address: number, bytes: Uint8Array): void;
   readBytes(address: number, length: number): Uint8Array;
 
