@@ -18,6 +18,7 @@ export * from './errors.js';
 export { createRequest, type RequestSpec } from './executor/create-request.js';
 export { PaceCurve, type PaceDevice, type PacedModel } from './executor/engines/pace-curve.js';
 export { PacedEngine, type PacedEngineOptions } from './executor/engines/paced-engine.js';
+export * from './executor/engines/tiny/index.js';
 export {
   Executor,
   type ExecutorCloseReport,

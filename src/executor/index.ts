@@ -2,6 +2,7 @@
 export { createRequest, MONOLITHIC, type RequestSpec } from './create-request.js';
 export { PaceCurve, type PaceDevice, type PacedModel } from './engines/pace-curve.js';
 export { PacedEngine, type PacedEngineOptions, type PacedEngineStats } from './engines/paced-engine.js';
+export * from './engines/tiny/index.js';
 export { Executor, type ExecutorCloseReport, type ExecutorOptions, type ExecutorStats } from './executor.js';
 export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor-events.js';
 export type { ContextIdentity } from './forward-stage.js';
