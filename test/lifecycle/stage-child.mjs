@@ -118,7 +118,8 @@ const stages = {
     const { writer, target, statuses } = await transferring();
     const other = createRequire(import.meta.url)(extra);
     const records = [];
-    const agent = new other.NativeAgent('host', 'copy', Number.NaN, '', '', 'auto', -1, 0, (numbers) =>
+    const noBounce = new Float64Array(0);
+    const agent = new other.NativeAgent('host', 'copy', Number.NaN, '', '', 'auto', -1, 0, noBounce, (numbers) =>
       records.push(numbers),
     );
     await agent.open();

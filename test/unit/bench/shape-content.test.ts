@@ -118,7 +118,7 @@ describe('content of pages that changed hands between differently split servers'
       base += layout.layout.sizeBytes;
       const { cpRank, cpSize } = rankPlace;
       const owned = ownedBlocks(0, Math.ceil(PROMPT / shape.tokensPerBlock), cpRank, cpSize);
-      const runs = layout.layerGroups.map(({ kind }, group): BlockRun => {
+      const runs = layout.stageGroups.map(({ kind }, group): BlockRun => {
         if (kind === 'state') return { begin: 0, slots: Int32Array.of(1 + (cpRank % 2)) };
         // Scattered, and elsewhere in every group.
         const slots = Int32Array.from({ length: owned.end }, (_, i) => (i * 5 + group + cpRank) % SLOTS.blocks);
@@ -148,7 +148,7 @@ describe('content of pages that changed hands between differently split servers'
     return Promise.all(
       receivers.map(async (rank) => {
         const results = await Promise.all(
-          rank.layerGroups.map(({ kind }, group) =>
+          rank.stageGroups.map(({ kind }, group) =>
             padded.verify(jobOf(rank, group, padded, kind === 'state' ? PROMPT : end)),
           ),
         );
@@ -281,7 +281,7 @@ describe('content of pages that changed hands between differently split servers'
     swap(sectionB, sectionB + 24, 24);
     expect((await verify())[1]).toMatchObject({ wrong: 0 });
     const padded = new PaddedContent(content, 4);
-    const group = rank.layerGroups.findIndex(({ kind }) => kind === 'state');
+    const group = rank.stageGroups.findIndex(({ kind }) => kind === 'state');
     await padded.fill(jobOf(rank, group, padded, PROMPT - 1));
     const [, stale] = await verify();
     expect(stale?.wrong).toBeGreaterThan(0.9 * 2 * (2 * 12 + 2 * 24 + 2 * 12));

@@ -129,10 +129,10 @@ describe('layout of one rank', () => {
     const ranks = ranksOf(context).map((place) =>
       rankLayout(presetNamed('nemotron-h-8b'), context, place, { blocks: 2, states: 3 }),
     );
-    expect(ranks[0]?.layerGroups.map(({ kind, layers, slotCount }) => [kind, layers, slotCount])).toEqual([
+    expect(ranks[0]?.stageGroups.map(({ kind, layers, slotCount }) => [kind, layers, slotCount])).toEqual([
       ['state', [0, 2, 4, 6], 3],
     ]);
-    expect(ranks[16]?.layerGroups.map(({ kind, layers, slotCount }) => [kind, layers.length, slotCount])).toEqual([
+    expect(ranks[16]?.stageGroups.map(({ kind, layers, slotCount }) => [kind, layers.length, slotCount])).toEqual([
       ['attention', 4, 2],
       ['state', 20, 3],
     ]);

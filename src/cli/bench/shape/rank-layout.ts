@@ -24,6 +24,8 @@ export interface RankLayout {
   readonly place: RankPlaceInDp;
   /** Of the whole model: the ranks of a side plan alike, whichever groups have a layer in their stage. */
   readonly layerGroups: readonly LayerGroup[];
+  /** Those with a layer in the stage, in the order of the page table. */
+  readonly stageGroups: readonly LayerGroup[];
   /** At address 0, and what to allocate. */
   readonly layout: { readonly table: PageTable; readonly sizeBytes: number };
   readonly content: ContentPlace;
@@ -42,13 +44,13 @@ export function rankLayout(preset: ModelPreset, shape: SideShape, place: RankPla
       slotCount: kind === 'state' ? slots.states : slots.blocks,
     }),
   );
-  const groupsInStage = layerGroups
+  const stageGroups = layerGroups
     .map((group) => ({ ...group, layers: group.layers.filter((layer) => layer >= begin && layer < end) }))
     .filter(({ layers }) => layers.length > 0);
   const heads = kvHeads(preset, place);
   const state = preset.hybrid?.state ?? null;
   const layout = buildPageTable({
-    groups: groupsInStage,
+    groups: stageGroups,
     kvHeads: heads.headsPerRank,
     ...cacheDims(preset),
     ...(state === null ? {} : { state: stateSpec(state, preset.dtype, place) }),
@@ -59,6 +61,7 @@ export function rankLayout(preset: ModelPreset, shape: SideShape, place: RankPla
   return {
     place,
     layerGroups,
+    stageGroups,
     layout,
     content: {
       firstHead: heads.firstHead,
