@@ -44,6 +44,7 @@ function randomShape(random: Random): Shape {
     ...split,
     // 16 blocks hold the longest prompt: with few slots more, requests wait for each other.
     slotCount: random.chance(0.4) ? random.between(17, 24) : random.between(30, 60),
+    arenaBytes: random.chance(0.2) ? random.between(64, 2048) : null,
     auxSlots: random.chance(0.3) ? random.between(1, 3) : 16,
     chunkTokens: random.between(1, 24),
     tokenBudget: random.between(4, 48),
