@@ -11,6 +11,7 @@ import { KvCacheTransceiver, type TransceiverCloseReport } from '../../../src/tr
 import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import { type Scheduler, SimProcess } from '../core/scheduler.js';
+import { Arena } from '../parts/arena.js';
 import { ContextParallelView } from '../parts/context-parallel-view.js';
 import { PageLayout } from '../parts/page-layout.js';
 import { Pages } from '../parts/pages.js';
@@ -92,6 +93,7 @@ export class SimServer {
     this.process = new SimProcess(this.name, scheduler, 1000 * serial);
     this.messenger = network.bind(endpoint, this.process);
     this.agent = fabric.createAgent(this.name, this.process);
+    if (shape.arenaBytes !== null) this.agent.arena = new Arena(shape.arenaBytes);
     const groups = layerGroups(shape, place);
     const { size, rank: tpRank } = tensorParallel(place);
     const { headsPerRank, firstHead } = shape.latent
@@ -252,6 +254,7 @@ export class SimServer {
     expect('receive sessions', receiveSessions, 0);
     expect('free aux slots', freeAuxSlots, this.#o.shape.auxSlots);
     expect('live requests', this.executor.stats().live, 0);
+    expect('arena bytes', this.agent.arena?.usedBytes ?? 0, 0);
     // The sweep of the transceiver is the one timer of an idle server: another one repeats something that has ended.
     expect('timers', this.process.pendingTimers, 1);
     return left.length === 0 ? null : left.join(', ');
