@@ -281,8 +281,6 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
     const told = server.warnings.filter((warning) => warning.includes('without proof')).length;
     if (unproven !== told)
       journal.violation('I9 silent', `${server.name}: ${unproven} unproven releases, ${told} told`);
-    // An executor whose ranks have parted takes no outcomes any more.
-    if (server.parted) server.watched.takeSettled();
     for (const request of server.watched.unsettled)
       journal.violation('I2 no outcome', `${server.name}: request ${request.id} never settled`);
   }

@@ -194,6 +194,7 @@ export class SimServer {
         },
         onRankGroupLost: (error) => {
           this.parted = true;
+          this.watched.takeItself();
           journal.note(13, 0, 0, () => `${this.name} acts alone: ${error.message}`);
         },
         onHandlerError: (error, handler) => violation('threw', `${handler}: ${String(error)}`),
