@@ -78,7 +78,8 @@ export class Farewells {
   }
 
   onPeerReady(peer: Peer): void {
-    for (const farewell of [...this.#open.values()]) if (farewell.endpoint === peer.endpoint) this.#tell(farewell, peer);
+    for (const farewell of [...this.#open.values()])
+      if (farewell.endpoint === peer.endpoint) this.#tell(farewell, peer);
   }
 
   onPeerRefused(endpoint: string): void {
