@@ -64,6 +64,7 @@ export class SimServer {
   readonly local: LocalServer;
   readonly warnings: string[] = [];
   readonly rank: number;
+  readonly dpRank: number;
   /** How each request ended here, by its id: alike on all ranks. */
   readonly outcomes = new Map<number, string>();
   /** Set when the ranks act alike no more. */
@@ -84,6 +85,7 @@ export class SimServer {
     const endpoint = endpoints[rank] as string;
     const serial = incarnation + 97 * rank + 1009 * options.generation;
     this.rank = rank;
+    this.dpRank = place.dpRank;
     this.endpoint = endpoint;
     const violation = (rule: string, text: string): void => journal.violation(rule, `${this.name}: ${text}`);
     this.ref = ref;
