@@ -8,7 +8,7 @@ import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
 import { validateRequest } from './create-request.js';
 import { EventSink, type ExecutorEvents, type RequestEvents } from './executor-events.js';
-import { type ContextIdentity, ForwardStage } from './forward-stage.js';
+import { type ContextIdentity, ForwardStage, type StepInFlight, type StepResult } from './forward-stage.js';
 import { GenerationTransfer } from './generation-transfer.js';
 import type { ModelEngine } from './model-engine.js';
 import { RankConsensus, type RankGroupStats } from './rank-consensus.js';
@@ -73,7 +73,7 @@ export interface ExecutorCloseReport {
  * Threading: never blocks; gives the event loop a turn after every step and sleeps when nothing can be done.
  * Several ranks: the loop of each does the same at the same step; `RankConsensus` stands between what a rank sees and what the loop does.
  * Ordering: `forward` resolves when the work is enqueued; its slices are submitted behind its event at once; its results are awaited before
- *   the next step is scheduled.
+ *   the next step is scheduled; several ranks exchange how it went before any of it counts.
  */
 export class Executor {
   readonly #clock: Clock;
@@ -95,6 +95,8 @@ export class Executor {
   #steps = 0;
   #failedAtClose = 0;
   #parted: KvTransceiverError | null = null;
+  /** Several ranks: a forward that has ended here, and that the others have not agreed on. */
+  #agreeing: { readonly step: StepInFlight; readonly result: StepResult } | null = null;
 
   /** Starts the loop. @throws ConfigError for limits out of range */
   constructor(options: ExecutorOptions) {
@@ -283,6 +285,7 @@ export class Executor {
       endings,
       transceiver,
       transferTimeoutMs: kvTransferTimeoutMs,
+      onForwardAgreed: (error) => this.#retireAgreed(error),
       onArrived: (entry, firstTokens) => this.#generation.arrived(entry, firstTokens),
       onNews: () => this.#wake.raise(),
       onWarning: (message) => this.#events.warning(message),
@@ -309,13 +312,19 @@ export class Executor {
     } else {
       this.#ranks.look();
       if (this.#phase !== 'aborting') await this.#ranks.cross({ leaving: false });
-      if (this.#ranks.hasParted) return true;
+      if (this.#ranks.hasParted) {
+        await this.#retireAgreed(this.#parted);
+        return true;
+      }
     }
     if (this.#phase === 'aborting') {
       this.#failedAtClose += this.#liveCount;
       const error = new StateError('the executor was closed before the request ended');
       if (this.#ranks === null) this.#abandonAll(error);
-      else await this.#ranks.leave(error);
+      else {
+        await this.#ranks.leave(error);
+        await this.#retireAgreed(error);
+      }
       return true;
     }
     // What is left to look at has the next turn.
@@ -338,7 +347,12 @@ export class Executor {
     const inFlight = await this.#forward.launch(plan);
     if (inFlight === null) return true;
     this.#steps += 1;
-    await this.#forward.retire(inFlight);
+    const result = await inFlight.result;
+    if (this.#ranks === null) await this.#forward.retire(inFlight, result);
+    else {
+      this.#agreeing = { step: inFlight, result };
+      this.#ranks.computed(result instanceof Error ? result : null);
+    }
     this.#events.step({
       step: this.#steps,
       startedAtMs,
@@ -348,6 +362,13 @@ export class Executor {
       generationRequests: inFlight.generation.length,
     });
     return true;
+  }
+
+  /** @param error why the step does not count, although it may have gone well here */
+  async #retireAgreed(error: KvTransceiverError | null): Promise<void> {
+    const agreeing = this.#agreeing;
+    this.#agreeing = null;
+    if (agreeing !== null) await this.#forward.retire(agreeing.step, error ?? agreeing.result);
   }
 
   /** In portions: thousands that end at once must not hold up the event loop. */

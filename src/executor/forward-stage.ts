@@ -39,17 +39,21 @@ interface Work {
   readonly scheduled: ScheduledWork;
 }
 
+/** The token of each request, or why there are none. */
+export type StepResult = ReadonlyMap<LlmRequest, number> | KvTransceiverError;
+
 /** A forward that was enqueued. */
 export interface StepInFlight {
   readonly context: readonly Work[];
   readonly generation: readonly Work[];
   /** Settles, never rejects, when the forward no longer writes pages. */
-  readonly result: Promise<ReadonlyMap<LlmRequest, number> | KvTransceiverError>;
+  readonly result: Promise<StepResult>;
 }
 
 /**
  * Role: runs one planned step in two halves, so that another step could be launched between them.
- * Ordering: launch = early prefix, forward enqueued, `sendKvAsync` behind its event; retire = results known, content marked, tokens out.
+ * Ordering: launch = early prefix, forward enqueued, `sendKvAsync` behind its event; retire = content marked, tokens out, once the results
+ *   are known; several ranks agree in between on whether there are any.
  *   Nothing of a request is given up between its launch and its retirement.
  */
 export class ForwardStage {
@@ -84,8 +88,8 @@ export class ForwardStage {
     return { context, generation, result };
   }
 
-  async retire(step: StepInFlight): Promise<void> {
-    const result = await step.result;
+  /** @param result what `step.result` came to; an error when the step does not count */
+  async retire(step: StepInFlight, result: StepResult): Promise<void> {
     const budget = new TurnBudget(this.#o.clock);
     for (const work of [...step.context, ...step.generation]) {
       if (budget.isSpent()) await budget.nextTurn();

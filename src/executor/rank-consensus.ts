@@ -9,7 +9,7 @@ import {
   TransferTimeoutError,
 } from '../errors.js';
 import type { RankGroup } from '../rank-group/rank-group.js';
-import type { RankEnding, RankReport } from '../rank-group/rank-report.js';
+import type { RankEnding, RankError, RankReport } from '../rank-group/rank-report.js';
 import { RankSet } from '../rank-group/rank-set.js';
 import { remoteError } from '../rank-group/remote-error.js';
 import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
@@ -45,6 +45,11 @@ export interface RankConsensusOptions {
   readonly transceiver: CacheTransceiver;
   /** A rank that never learns of something holds the others for twice this. */
   readonly transferTimeoutMs: number;
+  /**
+   * Every rank has ended its last forward: before anything else of this exchange takes effect. With an error it failed on some rank, and
+   * counts on none.
+   */
+  readonly onForwardAgreed: (error: KvTransceiverError | null) => Promise<void>;
   /** A transfer completed on every rank; the tokens that came with it are the same on all. */
   readonly onArrived: (entry: Entry, firstTokens: readonly number[]) => void;
   /** Called when there is something to tell. */
@@ -78,7 +83,7 @@ interface Verdicts {
  *   order of steps.
  * Ownership: pages of a request are shared in the ledger from before its first transfer until every rank has drained.
  * Ordering: `look` collects; `cross` exchanges and applies in rank order; nothing else decides. A request is cancelled or failed when any
- *   rank says so; completed, schedulable, released when all do.
+ *   rank says so; completed, schedulable, released when all do. What a forward computed counts when it went well on all.
  */
 export class RankConsensus {
   readonly #o: RankConsensusOptions;
@@ -93,6 +98,8 @@ export class RankConsensus {
   readonly #cancelled = new Set<RequestId>();
   #state: 'together' | 'applying' | 'parted' = 'together';
   #rested = false;
+  /** Why the last forward of this rank failed. */
+  #forwardError: KvTransceiverError | null = null;
   #nextSweepMs = 0;
   #exchanges = 0;
   #requestsNotShared = 0;
@@ -198,6 +205,11 @@ export class RankConsensus {
     this.#check.receivesPlanned(requests);
   }
 
+  /** The last forward of this rank has ended: the others hear how. */
+  computed(error: KvTransceiverError | null): void {
+    this.#forwardError = error;
+  }
+
   /** The loop is about to sleep: whoever wakes it has to wake the others too. */
   rest(): void {
     this.#rested = true;
@@ -228,6 +240,7 @@ export class RankConsensus {
     const report = this.#outbox.take(this.#check.snapshot(this.#o.table.size), {
       afterRest: this.#rested,
       leaving: options.leaving,
+      forwardError: this.#forwardError,
     });
     this.#rested = false;
     let reports: readonly RankReport[];
@@ -238,8 +251,12 @@ export class RankConsensus {
       return;
     }
     this.#exchanges += 1;
-    this.#state = 'applying';
     try {
+      const forwardError = this.#agreedError(reports);
+      // A failure that all know of takes effect now; what goes wrong on this rank alone is for the next exchange.
+      if (forwardError !== null) this.#state = 'applying';
+      await this.#o.onForwardAgreed(forwardError);
+      this.#state = 'applying';
       this.#apply(reports);
     } catch (error) {
       // What was applied of it is not known, so this rank may differ from the others now.
@@ -259,7 +276,12 @@ export class RankConsensus {
 
   /** This rank closes before its requests ended: they end here now, on the others as soon as they hear of it. */
   async leave(error: KvTransceiverError): Promise<void> {
-    const last = this.#outbox.take(this.#check.snapshot(this.#o.table.size), { afterRest: true, leaving: true });
+    const last = this.#outbox.take(this.#check.snapshot(this.#o.table.size), {
+      afterRest: true,
+      leaving: true,
+      // Nor does a step count that the others have run: its requests have failed here.
+      forwardError: error,
+    });
     this.part(error);
     // Not waited for: the others may hang, and this rank has nothing to do with them any more.
     this.#o.group.exchange(last).catch(() => {});
@@ -282,6 +304,15 @@ export class RankConsensus {
     for (const id of this.#verdicts.keys()) this.#ledger.unshare(id);
     this.#verdicts.clear();
     this.#o.onParted(error);
+  }
+
+  /** Of the first rank whose forward failed. */
+  #agreedError(reports: readonly RankReport[]): KvTransceiverError | null {
+    const own = this.#forwardError;
+    this.#forwardError = null;
+    const rank = reports.findIndex(({ forwardError }) => forwardError !== null);
+    if (rank === -1) return null;
+    return rank === this.#o.group.rank ? own : errorOn(rank, reports[rank]?.forwardError as RankError);
   }
 
   #apply(reports: readonly RankReport[]): void {
@@ -463,6 +494,6 @@ export class RankConsensus {
   }
 }
 
-function errorOn(rank: number, { code, message }: RankEnding): KvTransceiverError {
+function errorOn(rank: number, { code, message }: RankError): KvTransceiverError {
   return remoteError(code, `rank ${rank}: ${message}`);
 }

@@ -62,11 +62,11 @@ export class RankOutbox {
   }
 
   /** The next report. What exceeds its bounds stays for the one after. */
-  take(check: StepCheck, flags: { readonly afterRest: boolean; readonly leaving: boolean }): RankReport {
+  take(check: StepCheck, step: Pick<RankReport, 'afterRest' | 'leaving' | 'forwardError'>): RankReport {
     this.#step += 1;
     return {
       step: this.#step,
-      ...flags,
+      ...step,
       check,
       offered: this.#offered.splice(0, this.#limit),
       cancelled: this.#cancelled.splice(0, this.#limit),

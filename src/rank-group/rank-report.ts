@@ -23,15 +23,18 @@ export interface OfferedRequest {
   readonly digest: number;
 }
 
-/** How a request's transfer ended on one rank, or why this rank cannot go on with it. */
-export interface RankEnding {
+/** An error as other ranks hear of it. */
+export interface RankError {
+  readonly code: string;
+  readonly message: string;
+}
+
+/** How a request's transfer ended on one rank, or why this rank cannot go on with it; code and text are empty when completed. */
+export interface RankEnding extends RankError {
   readonly id: RequestId;
   readonly outcome: 'completed' | 'failed' | 'cancelled';
   /** Generation side, completed: tokens that came with the cache. */
   readonly firstTokens: readonly number[];
-  /** Code and text of the error; empty when completed. */
-  readonly code: string;
-  readonly message: string;
 }
 
 /** What the last step looked like on one rank. Equal on all, or the ranks have parted. */
@@ -58,6 +61,8 @@ export interface RankReport {
   readonly afterRest: boolean;
   /** The rank's last report. */
   readonly leaving: boolean;
+  /** Why the forward of the rank's last step failed: it then counts on no rank. Null: it went well, or there was none. */
+  readonly forwardError: RankError | null;
   readonly check: StepCheck;
   readonly offered: readonly OfferedRequest[];
   readonly cancelled: readonly RequestId[];

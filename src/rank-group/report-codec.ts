@@ -7,6 +7,7 @@ import {
   MAX_FIRST_TOKENS,
   MAX_NEWS,
   type RankEnding,
+  type RankError,
   type RankReport,
   type StepCheck,
 } from './rank-report.js';
@@ -15,11 +16,18 @@ const OUTCOMES = ['completed', 'failed', 'cancelled'] as const;
 
 const FLAG_AFTER_REST = 0x01;
 const FLAG_LEAVING = 0x02;
+const FLAG_FORWARD_FAILED = 0x04;
 
 /** Counts before entries, u16; request ids are local ones, below 2^53. */
 export function writeReport(writer: ByteWriter, report: RankReport): void {
   writer.u32(report.step, 'step');
-  writer.u8((report.afterRest ? FLAG_AFTER_REST : 0) | (report.leaving ? FLAG_LEAVING : 0), 'flags');
+  const { forwardError } = report;
+  writer.u8(
+    (report.afterRest ? FLAG_AFTER_REST : 0) |
+      (report.leaving ? FLAG_LEAVING : 0) |
+      (forwardError === null ? 0 : FLAG_FORWARD_FAILED),
+    'flags',
+  );
   const { check } = report;
   writer.u32(check.planHash, 'planHash');
   writer.u32(check.prompts, 'prompts');
@@ -39,6 +47,7 @@ export function writeReport(writer: ByteWriter, report: RankReport): void {
   }
   writer.u16(report.ended.length, 'ended');
   for (const ending of report.ended) writeEnding(writer, ending);
+  if (forwardError !== null) writeError(writer, forwardError);
 }
 
 /** @throws WireError for anything out of bounds */
@@ -63,6 +72,7 @@ export function readReport(reader: ByteReader): RankReport {
     step,
     afterRest: (flags & FLAG_AFTER_REST) !== 0,
     leaving: (flags & FLAG_LEAVING) !== 0,
+    forwardError: (flags & FLAG_FORWARD_FAILED) === 0 ? null : readError(reader),
     check,
     offered,
     cancelled,
@@ -77,8 +87,12 @@ function writeEnding(writer: ByteWriter, ending: RankEnding): void {
   writer.u8(OUTCOMES.indexOf(ending.outcome), 'outcome');
   writer.u8(ending.firstTokens.length, 'firstTokens');
   for (const token of ending.firstTokens) writer.u32(token, 'firstToken');
-  writer.text(ending.code, MAX_CODE_BYTES, 'code');
-  writer.text(ending.message, MAX_ENDING_TEXT_BYTES, 'message');
+  writeError(writer, ending);
+}
+
+function writeError(writer: ByteWriter, { code, message }: RankError): void {
+  writer.text(code, MAX_CODE_BYTES, 'code');
+  writer.text(message, MAX_ENDING_TEXT_BYTES, 'message');
 }
 
 function readEnding(reader: ByteReader): RankEnding {
@@ -89,8 +103,12 @@ function readEnding(reader: ByteReader): RankEnding {
   if (tokenCount > MAX_FIRST_TOKENS)
     throw wireError('count-over-cap', `${tokenCount} first tokens, at most ${MAX_FIRST_TOKENS}`);
   const firstTokens = Array.from({ length: tokenCount }, () => reader.u32('firstToken'));
+  return { id, outcome, firstTokens, ...readError(reader) };
+}
+
+function readError(reader: ByteReader): RankError {
   const code = reader.ascii(MAX_CODE_BYTES, 'code');
-  return { id, outcome, firstTokens, code, message: reader.string(MAX_ENDING_TEXT_BYTES, 'message') };
+  return { code, message: reader.string(MAX_ENDING_TEXT_BYTES, 'message') };
 }
 
 function readList<T>(reader: ByteReader, field: string, read: () => T): T[] {

@@ -12,6 +12,7 @@ import {
 import { type Finding, ranksOverlap } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import { negotiateMajor, SUPPORTED_MAJORS } from '../wire/index.js';
+import { MAX_PEERS } from '../wire/limits.js';
 import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
@@ -19,7 +20,7 @@ import type { Counters } from './counters.js';
 import { type Claim, type Greeting, Greetings } from './greetings.js';
 import { findingsAgainst, incompatible, type Peer, peerIdentity, peerName } from './peer.js';
 import { linkPeer, type PeerLink } from './peer-link.js';
-import { MAX_PEERS, PeerUse, UNVERIFIED_IDLE_MS, VERIFIED_IDLE_MS } from './peer-use.js';
+import { PeerUse, UNVERIFIED_IDLE_MS, VERIFIED_IDLE_MS } from './peer-use.js';
 
 export type { Peer } from './peer.js';
 

@@ -1,8 +1,6 @@
 import type { Clock } from '../clock.js';
 import type { Peer } from './peer.js';
 
-/** Peers at once: whoever can send a HELLO decides how many there are, and each costs a mapping in the agent. */
-export const MAX_PEERS = 4096;
 /** A peer that this rank asked for pages, and that nothing was heard of or wanted from in this time, is let go. */
 export const VERIFIED_IDLE_MS = 10 * 60_000;
 /**

@@ -54,3 +54,16 @@ export function receiverRefusal(
       );
   return null;
 }
+
+/**
+ * A peer gives up that has not asked yet. The request waits for it if it is one of the receivers that the first one's instance implies; while
+ * nobody has asked, if it might be the first. Whoever has asked cancels with the ticket of its question, and nobody cancels for another instance.
+ */
+export function mayCancelUnasked(peer: Peer, session: TxSession): boolean {
+  const { rank } = peer.info;
+  if (peer.link?.expectedReceivers.has(rank) !== true) return false;
+  const first = session.firstReceiver;
+  if (first === null) return true;
+  if (instanceFinding(first.info, peer.info) !== null || session.expectedReceivers?.has(rank) !== true) return false;
+  return [...session.receivers.values()].every((receiver) => receiver.peer.info.rank !== rank);
+}

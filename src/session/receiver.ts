@@ -18,6 +18,7 @@ import type { Settled } from './cache-transceiver.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
+import { Farewells } from './farewells.js';
 import type { InboundSlots } from './inbound-slots.js';
 import type { Peer } from './peer-registry.js';
 import { ReceiveBook } from './receive-book.js';
@@ -63,6 +64,7 @@ export class Receiver {
   readonly #talk: WriterTalk;
   readonly #book: ReceiveBook;
   readonly #asking: WriterAsking;
+  readonly #farewells: Farewells;
   /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
   readonly #auxWaiters = new Set<RxSession>();
 
@@ -70,6 +72,7 @@ export class Receiver {
     this.#o = options;
     this.#talk = new WriterTalk(options);
     this.#book = new ReceiveBook(options.counters);
+    this.#farewells = new Farewells(options);
     this.#asking = new WriterAsking({
       ...options,
       book: this.#book,
@@ -128,6 +131,7 @@ export class Receiver {
   }
 
   onPeerReady(peer: Peer): void {
+    this.#farewells.onPeerReady(peer);
     for (const session of this.#book.sessions) {
       if (session.instance === null) {
         if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
@@ -147,16 +151,17 @@ export class Receiver {
   }
 
   onPeerRefused(endpoint: string, error: KvTransceiverError): void {
+    this.#farewells.onPeerRefused(endpoint);
     let mayStillWrite = false;
     for (const session of this.#book.sessions) {
       const writer = session.writerAt(endpoint);
       if (session.instance === null) {
         const waits = session.infoEndpoint === endpoint && !this.#auxWaiters.has(session);
-        if (waits && session.outcome === null) this.#end(session, 'failed', error);
+        if (waits && session.outcome === null) this.#end(session, 'failed', error, endpoint);
       } else if (writer?.asked === true) mayStillWrite ||= !writer.drained;
       else if (writer !== undefined && session.outcome === null) {
         this.#o.doubt(session.infoEndpoint);
-        this.#writerFailed(session, writer, error);
+        this.#writerFailed(session, writer, error, endpoint);
       }
     }
     // A writer that was stopped or cut off for long: as long as pages wait for its word, it is greeted, so that it can give it. One that
@@ -165,6 +170,7 @@ export class Receiver {
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
+    this.#farewells.onPeerLost(peer);
     let mayStillWrite = false;
     for (const session of this.#book.sessions) {
       const writer = session.writers.find((candidate) => candidate.peer === peer);
@@ -221,6 +227,7 @@ export class Receiver {
       ticket: report.ticket,
       drained: report.drained,
     });
+    if (this.#farewells.onReport(peer, report.ticket)) return;
     const live = this.#book.live(peer, report.ticket, 'WRITER_REPORT');
     if (live === null) return;
     const { session, writer } = live;
@@ -250,6 +257,7 @@ export class Receiver {
   sweep(): void {
     const now = this.#o.clock.now();
     this.#giveAuxSlots();
+    this.#farewells.sweep();
     for (const session of this.#book.sessions) {
       if (session.outcome === null) {
         this.#expire(session, now);
@@ -275,6 +283,7 @@ export class Receiver {
 
   close(): void {
     this.#talk.close();
+    this.#farewells.close();
   }
 
   /** Aux slots are given before anybody is asked, so that an asked writer can be told its own. The queue clock bounds the wait. */
@@ -327,13 +336,18 @@ export class Receiver {
   }
 
   /** A writer cannot do its part. While several groups may have the request that only rules out its group. */
-  #writerFailed(session: RxSession, writer: RxWriter, error: KvTransceiverError): void {
+  #writerFailed(
+    session: RxSession,
+    writer: RxWriter,
+    error: KvTransceiverError,
+    unreachable: string | null = null,
+  ): void {
     const { assigned } = session;
     const group = session.groupOf(writer);
-    if (assigned === group) this.#end(session, 'failed', error);
+    if (assigned === group) this.#end(session, 'failed', error, unreachable);
     if (assigned !== null || session.outcome !== null) return;
     this.#dismiss(session, group);
-    if (session.groups.every(({ standing }) => standing === 'out')) this.#end(session, 'failed', error);
+    if (session.groups.every(({ standing }) => standing === 'out')) this.#end(session, 'failed', error, unreachable);
   }
 
   /** The writer lost us and knows nothing of this ticket: nothing was written for it, so that it can be asked again once greeted. */
@@ -409,7 +423,13 @@ export class Receiver {
     this.#end(session, 'failed', new TransferTimeoutError(text, failure));
   }
 
-  #end(session: RxSession, outcome: 'failed' | 'cancelled', error: KvTransceiverError): void {
+  /** @param unreachable an endpoint that is the reason, so that nothing more is said there */
+  #end(
+    session: RxSession,
+    outcome: 'failed' | 'cancelled',
+    error: KvTransceiverError,
+    unreachable: string | null = null,
+  ): void {
     if (!session.decide(outcome, error)) return;
     this.#auxWaiters.delete(session);
     session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;
@@ -418,6 +438,7 @@ export class Receiver {
       this.#talk.stopAsking(writer);
       if (writer.asked && writer.outcome === null) this.#tellCancel(session, writer, error.message);
     }
+    this.#farewells.begin(session, error.message, unreachable);
     this.#releaseIfDrained(session);
   }
 

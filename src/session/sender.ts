@@ -25,7 +25,7 @@ import { type EarlyRequest, EarlyRequests } from './early-requests.js';
 import { instanceFinding } from './instance-identity.js';
 import type { PeerLink } from './peer-link.js';
 import type { Peer } from './peer-registry.js';
-import { receiverRefusal } from './receiver-admission.js';
+import { mayCancelUnasked, receiverRefusal } from './receiver-admission.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { SendTask } from './send-task.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
@@ -207,6 +207,7 @@ export class Sender {
       this.#o.channel.send(endpoint, report);
       return;
     }
+    if (session?.outcome === null && mayCancelUnasked(peer, session)) this.#end(session, 'cancelled', error);
     // The session, if it comes, is born cancelled.
     if (session === undefined && !this.#retired.has(rid)) this.#cancelEarly(peer, cancel, error);
     this.#reports.answer(endpoint, report);

@@ -1,7 +1,11 @@
 import { Context } from 'zeromq';
+import { MAX_CONNECTIONS } from './limits.js';
 
-/** Each peer takes three sockets (its own and the two ends of its monitor); ZeroMQ's default of 1023 would end at 340 peers. */
-const MAX_SOCKETS = 16_384;
+/**
+ * Each connection takes three sockets (its own and the two ends of its monitor); ZeroMQ's default of 1023 would end at 340. The rest is for what
+ * is bound, and for messengers of the same process that have few peers.
+ */
+const MAX_SOCKETS = 3 * MAX_CONNECTIONS + 1024;
 
 let shared: Context | null = null;
 

@@ -3,7 +3,7 @@ import { type Clock, SystemClock } from '../clock.js';
 import { ArgumentError, StateError } from '../errors.js';
 import { parseEndpoint } from './endpoint.js';
 import { HandshakeRefusals } from './handshake-refusals.js';
-import { MAX_FRAME_BYTES } from './limits.js';
+import { MAX_CONNECTIONS, MAX_FRAME_BYTES } from './limits.js';
 import type { Messenger } from './messenger.js';
 import { MessengerCounters, type MessengerCounts } from './messenger-counters.js';
 import { type BindOptions, type BoundRouter, bindRouter } from './zeromq-bind.js';
@@ -21,7 +21,10 @@ export interface ZeromqMessengerOptions extends BindOptions {
   /** Frames and bytes that wait for one peer; the frame that does not fit is dropped. Defaults 4096 and 64 MiB. */
   readonly maxQueuedFrames?: number;
   readonly maxQueuedBytes?: number;
-  /** Connections kept; beyond it the one longest unused that is not connected makes room. Default 1024. */
+  /**
+   * Connections kept; beyond it the one longest unused that is not connected makes room. Default 5120: the 4096 peers that a transceiver
+   * has at most, and ranks that are only being greeted. Less than 4096 bounds the peers as well.
+   */
   readonly maxPeers?: number;
   readonly clock?: Clock;
 }
@@ -66,7 +69,7 @@ export class ZeromqMessenger implements Messenger {
    * @throws CapabilityError when `curve` is given and ZeroMQ was built without it
    */
   static async open(options: ZeromqMessengerOptions = {}): Promise<ZeromqMessenger> {
-    const { maxQueuedFrames = 4096, maxQueuedBytes = 64 * 1024 * 1024, maxPeers = 1024 } = options;
+    const { maxQueuedFrames = 4096, maxQueuedBytes = 64 * 1024 * 1024, maxPeers = MAX_CONNECTIONS } = options;
     for (const [name, value] of Object.entries({ maxQueuedFrames, maxQueuedBytes, maxPeers })) {
       if (!Number.isSafeInteger(value) || value < 1)
         throw new ArgumentError(`${name} must be a positive integer, got ${value}`);

@@ -41,6 +41,8 @@ export interface Shape {
   /** Sliding window of the second layer group, or null for one group of full attention. */
   readonly windowSize: number | null;
   readonly slotCount: number;
+  /** Memory that writes are bounced through at each generation rank; null: they go to the pages. */
+  readonly arenaBytes: number | null;
   readonly auxSlots: number;
   readonly chunkTokens: number;
   readonly tokenBudget: number;

@@ -23,7 +23,9 @@ const REPEATED: readonly MessageName[] = [
 
 export function randomPlan(seed: number): Plan {
   const random = new Random(seed, 0);
-  const shape = randomShape(random);
+  // Drawn for itself: the rest of a seed's plan is what it was before there were arenas.
+  const bounce = new Random(seed, 9);
+  const shape = { ...randomShape(random), ...(bounce.chance(0.2) ? { arenaBytes: bounce.between(64, 2048) } : {}) };
   const isOneRank = rankCount(shape.context) + rankCount(shape.generation) === 2;
   const requests = Array.from({ length: isOneRank ? random.between(16, 56) : random.between(8, 24) }, (_, number) =>
     randomRequest(random, shape, number),
@@ -44,6 +46,7 @@ function randomShape(random: Random): Shape {
     ...split,
     // 16 blocks hold the longest prompt: with few slots more, requests wait for each other.
     slotCount: random.chance(0.4) ? random.between(17, 24) : random.between(30, 60),
+    arenaBytes: null,
     auxSlots: random.chance(0.3) ? random.between(1, 3) : 16,
     chunkTokens: random.between(1, 24),
     tokenBudget: random.between(4, 48),

@@ -65,12 +65,8 @@ export class Cluster {
       const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
       this.journal.violation('threw', `${owner?.name ?? 'the hardware'}: ${text}`);
     });
-    const forward = (ref: HostRef, rank: number): 'enqueue' | 'device' | null => {
-      const failure = this.#faulty ? injector.forward(ref.side, ref.index, rank) : null;
-      // Its pages are then not what those of the others are: the ranks notice, and part.
-      if (failure?.alone === true) this.at(ref).instance.mayPart(rank);
-      return failure?.how ?? null;
-    };
+    const forward = (ref: HostRef, rank: number): 'enqueue' | 'device' | null =>
+      this.#faulty ? injector.forward(ref.side, ref.index, rank) : null;
     const boot = (side: HostRef['side'], count: number): SimHost[] =>
       Array.from({ length: count }, (_, index) => this.#host({ side, index }, forward));
     this.contexts = boot('context', shape.contexts);

@@ -53,17 +53,12 @@ export class FaultInjector implements FabricFaults {
     return usual;
   }
 
-  /** `alone`: the same forward goes well on the other ranks. */
-  forward(
-    side: Side,
-    index: number,
-    rank: number,
-  ): { readonly how: 'enqueue' | 'device'; readonly alone: boolean } | null {
+  forward(side: Side, index: number, rank: number): 'enqueue' | 'device' | null {
     for (const { fault, seen } of this.#forwards) {
       if (fault.host.side !== side || fault.host.index !== index || (fault.rank ?? rank) !== rank) continue;
       const count = (seen.get(rank) ?? 0) + 1;
       seen.set(rank, count);
-      if (count === fault.skip + 1) return { how: fault.how, alone: fault.rank !== undefined };
+      if (count === fault.skip + 1) return fault.how;
     }
     return null;
   }

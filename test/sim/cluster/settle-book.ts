@@ -93,10 +93,6 @@ export class SettleBook {
         .sort((a, b) => a.atMs - b.atMs);
       const [first, last] = [failed[0], failed.at(-1)];
       if (first === undefined || last === undefined || askedAtMs === undefined) continue;
-      // Where a rank failed that has not asked yet, and its siblings have all they wanted, nobody is left who could tell.
-      const tells = ({ settled, endpoint }: Half): boolean =>
-        settled.side === last.settled.side || this.knows(rid, endpoint, last.endpoint);
-      if (!failed.some((half) => half !== last && tells(half))) continue;
       const late = last.atMs - Math.max(first.atMs, last.startedAtMs, askedAtMs);
       if (late > KNOWN_WITHIN_MS)
         this.#journal.violation(

@@ -105,10 +105,6 @@ export class SimInstance {
     return { done, cancel: () => void leader.executor.cancel(id) };
   }
 
-  mayPart(rank: number): void {
-    this.#groupOf(rank).broken = true;
-  }
-
   /** One rank has died. The others are told when their sockets notice; else they wait until the exchange runs out. */
   lost(rank: number, noticed: boolean): void {
     const group = this.#groupOf(rank);

@@ -11,6 +11,7 @@ import { KvCacheTransceiver, type TransceiverCloseReport } from '../../../src/tr
 import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import { type Scheduler, SimProcess } from '../core/scheduler.js';
+import { Arena } from '../parts/arena.js';
 import { ContextParallelView } from '../parts/context-parallel-view.js';
 import { PageLayout } from '../parts/page-layout.js';
 import { Pages } from '../parts/pages.js';
@@ -63,6 +64,7 @@ export class SimServer {
   readonly local: LocalServer;
   readonly warnings: string[] = [];
   readonly rank: number;
+  readonly dpRank: number;
   /** How each request ended here, by its id: alike on all ranks. */
   readonly outcomes = new Map<number, string>();
   /** Set when the ranks act alike no more. */
@@ -83,6 +85,7 @@ export class SimServer {
     const endpoint = endpoints[rank] as string;
     const serial = incarnation + 97 * rank + 1009 * options.generation;
     this.rank = rank;
+    this.dpRank = place.dpRank;
     this.endpoint = endpoint;
     const violation = (rule: string, text: string): void => journal.violation(rule, `${this.name}: ${text}`);
     this.ref = ref;
@@ -92,6 +95,7 @@ export class SimServer {
     this.process = new SimProcess(this.name, scheduler, 1000 * serial);
     this.messenger = network.bind(endpoint, this.process);
     this.agent = fabric.createAgent(this.name, this.process);
+    if (shape.arenaBytes !== null) this.agent.arena = new Arena(shape.arenaBytes);
     const groups = layerGroups(shape, place);
     const { size, rank: tpRank } = tensorParallel(place);
     const { headsPerRank, firstHead } = shape.latent
@@ -192,6 +196,7 @@ export class SimServer {
         },
         onRankGroupLost: (error) => {
           this.parted = true;
+          this.watched.takeItself();
           journal.note(13, 0, 0, () => `${this.name} acts alone: ${error.message}`);
         },
         onHandlerError: (error, handler) => violation('threw', `${handler}: ${String(error)}`),
@@ -252,6 +257,7 @@ export class SimServer {
     expect('receive sessions', receiveSessions, 0);
     expect('free aux slots', freeAuxSlots, this.#o.shape.auxSlots);
     expect('live requests', this.executor.stats().live, 0);
+    expect('arena bytes', this.agent.arena?.usedBytes ?? 0, 0);
     // The sweep of the transceiver is the one timer of an idle server: another one repeats something that has ended.
     expect('timers', this.process.pendingTimers, 1);
     return left.length === 0 ? null : left.join(', ');

@@ -7,6 +7,10 @@ const ASKING = 'src/session/writer-asking.ts';
 const TALK = 'src/session/writer-talk.ts';
 const CONSENSUS = 'src/executor/rank-consensus.ts';
 const LEDGER = 'src/session/transfer-ledger.ts';
+const SENDER = 'src/session/sender.ts';
+const FAREWELLS = 'src/session/farewells.ts';
+const EXECUTOR = 'src/executor/executor.ts';
+const AGENT = 'test/sim/parts/sim-agent.ts';
 const ADMISSION = 'src/session/receiver-admission.ts';
 
 /** Several writers, several receivers, ranks that act alike. */
@@ -131,5 +135,42 @@ export const RANK_MUTANTS: readonly Mutant[] = [
     file: CONSENSUS,
     find: 'for (const id of this.#verdicts.keys()) this.#ledger.unshare(id);\n',
     replace: '',
+  },
+  {
+    name: 'a forward that failed on one rank counts on the others',
+    file: EXECUTOR,
+    find: 'error ?? agreeing.result',
+    replace: 'agreeing.result',
+  },
+  {
+    name: 'what a forward computed counts before the other ranks agree',
+    file: EXECUTOR,
+    find: 'if (this.#ranks === null) await this.#forward.retire(inFlight, result);',
+    replace: 'if (this.#ranks === null || !(result instanceof Error)) await this.#forward.retire(inFlight, result);',
+  },
+  {
+    name: 'a receiver that has not asked gives up without a word',
+    file: RECEIVER,
+    find: 'this.#farewells.begin(session, error.message, unreachable);',
+    replace: '',
+  },
+  {
+    name: 'who is no peer yet is not told of a receiver that gave up',
+    file: FAREWELLS,
+    find: 'if (peer === null) this.#o.greet(farewell.endpoint);\n    else this.#tell(farewell, peer);',
+    replace: 'if (peer !== null) this.#tell(farewell, peer);',
+  },
+  {
+    name: 'a receiver that has not asked cannot cancel',
+    file: SENDER,
+    find: 'if (session?.outcome === null && mayCancelUnasked(peer, session))',
+    replace: 'if (false)',
+  },
+  {
+    // Of the simulated arena: shows that what a region leaks is seen.
+    name: 'the region of a bounced write that was cancelled is not given back',
+    file: AGENT,
+    find: '        this.#giveRegion(work);\n      },',
+    replace: '        if (!work.cancelled) this.#giveRegion(work);\n      },',
   },
 ];

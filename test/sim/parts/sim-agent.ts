@@ -16,6 +16,7 @@ import type { PageTable } from '../../../src/mapping/page-table.js';
 import type { Fragment } from '../../../src/mapping/transfer-plan.js';
 import type { Random } from '../core/random.js';
 import type { SimProcess } from '../core/scheduler.js';
+import type { Arena } from './arena.js';
 import { Memory } from './memory.js';
 import type { SimFabric } from './sim-fabric.js';
 
@@ -66,6 +67,14 @@ interface Work {
   bytes: number;
   postedAtMs: number | null;
   fate: TransferFate | null;
+  /** Bounced: its region at the receiver, and what was gathered from the pages when it was posted. */
+  region: Region | null;
+}
+
+interface Region {
+  readonly arena: Arena;
+  readonly bytes: number;
+  readonly gathered: readonly Uint32Array[];
 }
 
 class HostEvent implements ReadyEvent {
@@ -101,6 +110,9 @@ export class SimAgent implements TransferAgent {
   readonly name: string;
   readonly memory = new Memory();
   readonly process: SimProcess;
+  /** Writers bounce through it; null: they write pages. */
+  arena: Arena | null = null;
+  readonly #onRoom = (): void => this.#pumpSoon();
   guard: MemoryGuard = { holder: () => null, read: () => null, write: () => 'ok' };
   /** When the process died; bytes under way land a little longer. */
   diedAtMs: number | null = null;
@@ -202,6 +214,7 @@ export class SimAgent implements TransferAgent {
       bytes: 0,
       postedAtMs: null,
       fate: null,
+      region: null,
     };
     this.#live.set(submission.id, work);
     const flow = this.#flows.get(submission.flow);
@@ -283,6 +296,8 @@ export class SimAgent implements TransferAgent {
     for (const flow of this.#flows.values()) {
       for (const work of [...flow]) {
         if (work.cancelled && work.state === 'queued') this.#end(work, 'cancelled', true, null);
+        // Its pages are not touched any more, whatever its region waits for.
+        else if (work.cancelled && work.region !== null) this.#end(work, 'cancelled', true, null);
       }
       const head = flow[0];
       if (head === undefined || head.state !== 'queued') continue;
@@ -296,23 +311,79 @@ export class SimAgent implements TransferAgent {
 
   #post(work: Work): void {
     const { scheduler } = this.#fabric;
+    if (!this.#takesRegion(work)) return;
     const fate = this.#fabric.fateOf(this);
     work.state = 'posted';
     work.fate = fate;
     this.#fabric.posted(this, work.pairs, fate);
     if (fate.kind === 'refuse') {
+      this.#giveRegion(work);
       this.#end(work, 'failed', true, new TransportError('the transport refused the post', { drained: true }));
       return;
     }
     work.postedAtMs = this.process.now();
     const half = fate.durationMs * this.#random.next();
-    scheduler.at(half, null, () => this.#land(work, Math.ceil(work.moves.length / 2)), 'hardware');
+    if (work.region === null)
+      scheduler.at(half, null, () => this.#land(work, Math.ceil(work.moves.length / 2)), 'hardware');
     scheduler.at(fate.durationMs, null, () => this.#arrive(work, fate), 'hardware');
+  }
+
+  /** False: it waits for room. What would never fit is written to the pages. */
+  #takesRegion(work: Work): boolean {
+    const arena = this.#fabric.agent(work.target)?.arena ?? null;
+    const bytes = work.moves.reduce((sum, move) => sum + move.sizeBytes, 0);
+    if (arena === null || !arena.fits(bytes)) return true;
+    if (!arena.take(bytes, this.#onRoom)) return false;
+    const gathered = work.moves.map(({ from, sizeBytes }) => {
+      const wrong = this.guard.read(from);
+      if (wrong !== null) this.#fabric.violation('I1 read', `${this.name}: ${wrong}`);
+      return this.memory.words(from, sizeBytes)?.slice() ?? new Uint32Array(0);
+    });
+    work.region = { arena, bytes, gathered };
+    return true;
+  }
+
+  #giveRegion(work: Work): void {
+    const { region } = work;
+    work.region = null;
+    region?.arena.give(region.bytes);
+  }
+
+  /** The end of what was posted to a region: scattered, unless somebody has given up on it; then the region is free. */
+  #arriveInRegion(work: Work, fate: TransferFate): void {
+    const { scheduler } = this.#fabric;
+    const goesOn = {
+      transfer: 0,
+      refuse: 0,
+      fail: 0,
+      'fail-undrained': fate.tailMs,
+      hang: fate.tailMs,
+      never: NEVER_MS,
+    };
+    const fails = fate.kind === 'fail' || fate.kind === 'fail-undrained';
+    // Only the region may still be written: the pages are out of it.
+    if (fails) this.#end(work, 'failed', true, new TransportError('the transport failed'));
+    scheduler.at(
+      goesOn[fate.kind] + this.#random.real(0.01, 0.5),
+      null,
+      () => {
+        if (work.state === 'posted' && fate.kind !== 'never') {
+          this.#land(work, work.moves.length);
+          this.#end(work, 'transferred', true, null);
+        } else this.#end(work, 'failed', true, new TransportError('it never ended'));
+        this.#giveRegion(work);
+      },
+      'hardware',
+    );
   }
 
   /** The end of a posted submission, or of the part that its fate lets happen. */
   #arrive(work: Work, fate: TransferFate): void {
     const { scheduler } = this.#fabric;
+    if (work.region !== null && this.#fabric.agent(work.target) !== undefined) {
+      this.#arriveInRegion(work, fate);
+      return;
+    }
     if (this.#fabric.agent(work.target) === undefined) {
       // The other process is gone: the transport finds out after a while, and then nothing is under way.
       const error = new TransportError('the peer is gone', { drained: true });
@@ -368,13 +439,13 @@ export class SimAgent implements TransferAgent {
     if (target === undefined) return;
     for (; work.landed < upTo; work.landed++) {
       const move = work.moves[work.landed] as Move;
-      const words = this.memory.words(move.from, move.sizeBytes);
+      const words = work.region?.gathered[work.landed] ?? this.memory.words(move.from, move.sizeBytes);
       const place = target.memory.words(move.to, move.sizeBytes);
       if (words === null || place === null) {
         this.#fabric.violation('I3 address', `${this.name} -> ${target.name}: an address is in no pool`);
         continue;
       }
-      if (diedAtMs === null) {
+      if (diedAtMs === null && work.region === null) {
         const wrong = this.guard.read(move.from);
         if (wrong !== null) this.#fabric.violation('I1 read', `${this.name}: ${wrong}`);
       }

@@ -142,6 +142,12 @@ export class WatchedTransceiver implements CacheTransceiver {
     this.#inner.onActivity(listener);
   }
 
+  /** The executor takes no outcomes any more: they are noted as they come. */
+  takeItself(): void {
+    this.#inner.onActivity(() => void this.takeSettled());
+    this.takeSettled();
+  }
+
   /** Outcomes that are later than their clocks allow. */
   checkBounds(): void {
     for (const transfer of this.#transfers.values()) {

@@ -223,6 +223,36 @@ export const RANKS: ScenarioGroup = {
       expect: { 0: FAILED, 1: DONE },
     },
     {
+      name: 'a device that fails on one rank fails the prompt on all, and nothing else',
+      references: ['simulator, seeds 1067 and 1068: the ranks parted, and every request of the instance failed'],
+      plan: plan(
+        [request(0, LONG), request(1, { atMs: 800 })],
+        [{ kind: 'forward', host: CONTEXT, rank: 1, skip: 1, how: 'device' }],
+        shape(instance(2), instance(2), { windowSize: 8 }),
+      ),
+      expect: { 0: FAILED, 1: DONE },
+    },
+    {
+      name: 'a decode that fails on one rank ends it on all, also the one that was to be its last',
+      references: ['simulator, seeds 1067 and 1068'],
+      plan: plan(
+        [request(0), request(1, { atMs: 800 })],
+        [{ kind: 'forward', host: GENERATION, rank: 1, skip: 0, how: 'enqueue' }],
+        shape(instance(2), instance(2)),
+      ),
+      expect: { 0: { generation: 'failed' }, 1: DONE },
+    },
+    {
+      name: 'a receiver that gives up before it has asked says so, while its sibling has all it wanted',
+      references: ['simulator, seed 2402: the context side waited for its queue clock'],
+      plan: plan(
+        [request(0, { style: 'context_first' }), request(1, { atMs: 4000 })],
+        [lose('HELLO', 1), lose('HELLO', 1, 1), { kind: 'cancel', request: 0, by: 'generation', afterMs: 150 }],
+        ONE_TO_TWO,
+      ),
+      expect: { 0: { context: 'failed', generation: 'cancelled', withinMs: 1000 }, 1: DONE },
+    },
+    {
       name: 'a question of one rank that comes late does not start its sibling’s request again',
       references: [thread('NVIDIA/TensorRT-LLM', 13075)],
       plan: plan(

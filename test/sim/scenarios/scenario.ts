@@ -52,6 +52,7 @@ const SHAPE: Shape = {
   joinWithinMs: 1,
   windowSize: null,
   slotCount: 48,
+  arenaBytes: null,
   auxSlots: 16,
   chunkTokens: 8,
   tokenBudget: 32,

@@ -143,6 +143,8 @@ export class NotingEngine implements ModelEngine {
   readonly #delayOf: DelayOf;
   readonly batches: string[] = [];
   failure: Error | null = null;
+  /** Forwards, counted from 0, that fail: before they are enqueued, or on the device. */
+  readonly failuresAt = new Map<number, 'enqueue' | 'device'>();
 
   constructor(clock: FakeClock, cache: KvCacheManager, delayOf: DelayOf) {
     this.#clock = clock;
@@ -158,12 +160,15 @@ export class NotingEngine implements ModelEngine {
     const free = this.#cache.stats().map(({ free: count, reusable, pinned }) => `${count}/${reusable}/${pinned}`);
     this.batches.push(`${work.join(' ')} free ${free.join(' ')}`);
     if (this.failure !== null) throw this.failure;
+    const failure = this.failuresAt.get(this.batches.length - 1);
+    if (failure === 'enqueue') throw new Error('the device took no work');
     const tokens = new Map<LlmRequest, number>();
     for (const { request, chunkEnd } of batch.context)
       if (chunkEnd === request.promptTokens.length) tokens.set(request, request.id);
     for (const { request } of batch.generation) tokens.set(request, request.id + request.outputTokens.length);
     const delayMs = this.#delayOf('forward', null);
     await new Promise<void>((resolve) => this.#clock.setTimer(delayMs, resolve));
+    if (failure === 'device') return { event: null, tokens: Promise.reject(new Error('the device failed')) };
     return { event: null, tokens: Promise.resolve(tokens) };
   }
 

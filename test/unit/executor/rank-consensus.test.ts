@@ -23,6 +23,45 @@ const KINDS = [
 const decided = (rank: ClusterRank): string[] => rank.outcomes.filter((line) => !line.endsWith('cancelled'));
 
 describe('four ranks with random delays', () => {
+  it('fail the batch, and it alone, whose forward failed on one of them; schedules and page tables stay identical', async () => {
+    for (let seed = 1; seed <= 4; seed++) {
+      const { clock, ranks } = cluster(4, { windowed: true, slotCount: 40, seed });
+      const random = seededRandom(seed + 100);
+      const count = 40;
+      for (const rank of ranks)
+        for (let step = 0; step < 60; step++)
+          if (random() < 0.06) rank.engine.failuresAt.set(step, random() < 0.5 ? 'enqueue' : 'device');
+      for (let id = 1; id <= count; id++) {
+        const make = KINDS[Math.floor(random() * KINDS.length)] as (typeof KINDS)[number];
+        const length = 1 + Math.floor(random() * 40);
+        const at = Math.floor(random() * 1500);
+        for (const rank of ranks)
+          clock.setTimer(at + Math.floor(random() * 30), () => rank.executor.submit(make(id, length)));
+      }
+      for (let ms = 0; ms < 20_000 && ranks.some((rank) => rank.outcomes.length < count); ms += 100)
+        await pass(clock, 100);
+      await pass(clock, 200);
+      const [first, ...others] = ranks as [ClusterRank, ...ClusterRank[]];
+      const failedSteps = new Set(ranks.flatMap(({ engine }) => [...engine.failuresAt.keys()]));
+      const met = first.engine.batches.filter((_, step) => failedSteps.has(step));
+      const hit = new Set(met.flatMap((batch) => [...batch.matchAll(/(\d+)\[/g)].map(([, id]) => `${id} failed`)));
+      expect(hit.size).toBeGreaterThan(1);
+      expect(new Set(first.outcomes.filter((line) => line.endsWith('failed')))).toEqual(hit);
+      expect(first.outcomes.filter((line) => line.endsWith('completed'))).toHaveLength(count - hit.size);
+      for (const rank of others) {
+        expect(rank.engine.batches).toEqual(first.engine.batches);
+        expect(rank.outcomes).toEqual(first.outcomes);
+        expect(new Map(rank.tokens)).toEqual(new Map(first.tokens));
+      }
+      for (const rank of ranks) {
+        expect(rank.lost).toEqual([]);
+        expect(rank.transceiver.ledger.heldCount).toBe(0);
+        for (const { free, reusable, pinned, slotCount } of rank.cache.stats())
+          expect([free + reusable, pinned]).toEqual([slotCount, 0]);
+      }
+    }
+  });
+
   for (const [name, options] of Object.entries({
     'a growing manager': { windowed: true },
     'a reserving manager': { reserving: true },
@@ -246,6 +285,47 @@ describe('a request of three ranks', () => {
       expect(rank.outcomes).toEqual(['1 failed']);
       expect(rank.errors.get(1)?.message).toMatch(/out of memory/);
       expect(rank.cache.stats()[0]).toMatchObject({ pinned: 0 });
+    }
+  });
+
+  it.each(['enqueue', 'device'] as const)(
+    'a forward that fails on one rank alone (%s) gives no token on any, also where its last one was due; the rest goes on',
+    async (how) => {
+      const { clock, ranks } = cluster(3, { delayOf: () => () => 1, windowed: true });
+      (ranks[2] as ClusterRank).engine.failuresAt.set(1, how);
+      // The prompt's token, then the one that fails with its end in the same forward.
+      for (const rank of ranks) rank.executor.submit(aggregateRequest(1, 8, 2));
+      clock.setTimer(30, () => {
+        for (const rank of ranks) rank.executor.submit(aggregateRequest(2, 8, 2));
+      });
+      await pass(clock, 100);
+      const text = how === 'enqueue' ? /^(rank 2: )?.*took no work/ : /^(rank 2: )?.*device failed/;
+      for (const rank of ranks) {
+        expect(rank.outcomes).toEqual(['1 failed', '2 completed']);
+        expect(rank.tokens).toEqual(
+          new Map([
+            [1, [1]],
+            [2, [2, 3]],
+          ]),
+        );
+        expect(rank.errors.get(1)?.message).toMatch(text);
+        expect(rank.lost).toEqual([]);
+        expect(rank.engine.batches).toEqual(ranks[0]?.engine.batches);
+      }
+      expect(ranks[0]?.errors.get(1)?.message).toMatch(/^rank 2: /);
+    },
+  );
+
+  it('whose executor closes at its deadline with a step that the others have not agreed on gives everything back', async () => {
+    const { clock, ranks } = cluster(2, { delayOf: (rank) => (what) => (what === 'forward' && rank === 1 ? 5000 : 1) });
+    for (const rank of ranks) rank.executor.submit(aggregateRequest(1, 8, 1));
+    await pass(clock, 20);
+    const closed = ranks.map((rank) => rank.executor.close({ deadlineMs: 100 }));
+    await pass(clock, 6000, 10);
+    await Promise.all(closed);
+    for (const rank of ranks) {
+      expect(rank.outcomes).toEqual(['1 failed']);
+      for (const { free, reusable, slotCount } of rank.cache.stats()) expect(free + reusable).toBe(slotCount);
     }
   });
 });

@@ -93,6 +93,35 @@ describe('RequestClocks', () => {
     expect(clocks.expired()).toEqual({ clock: 'progress', limitMs: 30 });
   });
 
+  it('progress: a sign of life counts while not busy, and only until the queue limit after the last progress', () => {
+    const clock = new FakeClock(0);
+    const clocks = new RequestClocks(clock, limits);
+    clocks.peerArrived();
+    clocks.expectProgress();
+    for (let passed = 0; passed < 80; passed += 20) {
+      clock.advance(20);
+      clocks.signOfLife();
+      expect(clocks.expired()).toBeNull();
+    }
+    clock.advance(19);
+    clocks.signOfLife();
+    expect(clocks.expired()).toBeNull();
+    clock.advance(1);
+    expect(clocks.expired()).toEqual({ clock: 'queue', limitMs: 100 });
+    // A slice starts the count again; then silence is judged by the shorter limit.
+    clocks.progress();
+    expect(clocks.expired()).toBeNull();
+    clock.advance(30);
+    expect(clocks.expired()).toEqual({ clock: 'progress', limitMs: 30 });
+    // Work that is due does not wait, whatever the peer says.
+    clocks.progress();
+    clocks.setBusy(true);
+    clock.advance(20);
+    clocks.signOfLife();
+    clock.advance(10);
+    expect(clocks.expired()).toEqual({ clock: 'progress', limitMs: 30 });
+  });
+
   it('transfer: busy times add up, pauses between slices do not count', () => {
     const clock = new FakeClock(0);
     const clocks = new RequestClocks(clock, { ...limits, noProgressTimeoutMs: 10_000 });

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Peer } from '../../../src/session/peer.js';
-import { MAX_PEERS, PeerUse, UNVERIFIED_IDLE_MS, VERIFIED_IDLE_MS } from '../../../src/session/peer-use.js';
+import { PeerUse, UNVERIFIED_IDLE_MS, VERIFIED_IDLE_MS } from '../../../src/session/peer-use.js';
+import { MAX_PEERS } from '../../../src/wire/limits.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
 import type { RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
 import { completes, forge, helloOf, underWay } from './under-way.js';
