@@ -1,5 +1,5 @@
 import { type BlockRun, HOLE, runEnd } from './block-run.js';
-import { assertCount, assertPositive } from './bounds.js';
+import { assertCount, assertPositive, assertSlots } from './bounds.js';
 
 const MAX_PARTS = 64 * 1024;
 
@@ -8,7 +8,8 @@ const MAX_PARTS = 64 * 1024;
  * hits and chunk bounds only decide which ordinals a run covers.
  *
  * @returns source slot, destination slot, source slot, ... in ascending ordinal; O(overlap of the two runs)
- * @throws RangeError for a negative or fractional `begin`, a stride below 1, ordinals beyond 2^53, or a negative slot that is not HOLE
+ * @throws RangeError for a negative or fractional `begin`, a stride below 1, slots that are no Int32Array, ordinals beyond 2^53, or a
+ *   negative slot that is not HOLE
  * @example pairRuns({ begin: 4, slots: Int32Array.of(9, 3) }, { begin: 5, slots: Int32Array.of(7, 8) }) // Int32Array [3, 7]
  */
 export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
@@ -108,6 +109,7 @@ function checkRun(run: BlockRun, side: string, parts = 1): void {
   const { begin, stride = 1 } = run;
   assertCount(begin, `${side}.begin`);
   assertPositive(stride, `${side}.stride`);
+  assertSlots(run.slots, `${side}.slots`);
   // Beyond 2^53 an ordinal no longer counts up by one, and a walk over them would not end.
   assertCount((begin + run.slots.length * stride) * parts, `${side}: the end of the run in smaller blocks`);
 }

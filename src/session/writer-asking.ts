@@ -1,9 +1,10 @@
 import type { Clock } from '../clock.js';
-import { CompatibilityError, KvTransceiverError } from '../errors.js';
+import { CompatibilityError, type KvTransceiverError } from '../errors.js';
 import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../mapping/index.js';
 import type { Counters } from './counters.js';
 import { instanceFinding } from './instance-identity.js';
 import type { Peer } from './peer-registry.js';
+import { planningFailure } from './planning-failure.js';
 import type { ReceiveBook } from './receive-book.js';
 import type { RxGroup, RxSession } from './rx-session.js';
 import { RxWriter } from './rx-writer.js';
@@ -55,8 +56,7 @@ export class WriterAsking {
         }),
       );
     } catch (cause) {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
-      this.#o.onFailed(session, null, cause);
+      this.#o.onFailed(session, null, planningFailure(cause, `request ${session.rid}: its writers cannot be chosen`));
       return;
     }
     session.choose(peer.info, groups);
@@ -76,9 +76,9 @@ export class WriterAsking {
       this.#requireWriter(session, writer, peer);
       writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
     } catch (cause) {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
+      const error = planningFailure(cause, `request ${session.rid}: what ${writer.endpoint} writes cannot be planned`);
       this.#o.doubt(session.infoEndpoint);
-      this.#o.onFailed(session, writer, cause);
+      this.#o.onFailed(session, writer, error);
       return;
     }
     writer.peer = peer;
