@@ -10,15 +10,6 @@ import { AUX_GROUP, type Fragment } from './transfer-plan.js';
 import { viewFragments } from './view-fragments.js';
 import { type EntryPair, entriesByKey, pairEntries, pairGroups, tokensOf } from './view-side.js';
 
-/** One fragment with the pools its slots lie in. */
-export interface PlacedFragment {
-  readonly fragment: Fragment;
-  readonly source: PagePool;
-  readonly destination: PagePool;
-  /** The last piece of slot n touches the first piece of slot n + 1, on both sides. */
-  readonly fillsStride: boolean;
-}
-
 /** How the blocks of two groups meet; see `pairSubBlocks`. */
 export interface BlockPairing {
   /** Smaller blocks in a source block, and in a destination block; one of them is 1. */
@@ -40,9 +31,11 @@ export interface GroupMapping {
   readonly pairing: BlockPairing;
   /** By layer, then by view. Empty when another rank holds, or is elected to write, what the groups share. */
   readonly fragments: readonly Fragment[];
-  readonly placed: readonly PlacedFragment[];
+  /** Where each fragment begins and ends, `EDGE_FIELDS` numbers each: what counting joined pieces needs of it, without its objects. */
+  readonly edges: Float64Array;
   readonly bytesPerPair: number;
   readonly piecesPerPair: number;
+  /** Fragments whose pieces in neighbouring slots touch, on both sides. */
   readonly stridesFilled: number;
   readonly sourceSlotCount: number;
   readonly destinationSlotCount: number;
@@ -64,6 +57,9 @@ export interface MappingPlaces {
   readonly source: RankPlaceInDp;
   readonly destination: RankPlaceInDp;
 }
+
+/** Per side: the address of the first byte in slot 0, the slot stride, and the address behind the last byte in slot 0; source first. */
+export const EDGE_FIELDS = 6;
 
 const SINGLE_RANKS: MappingPlaces = {
   source: { ...SINGLE_RANK, layersPerStage: [1] },
@@ -160,13 +156,17 @@ function place(
   pairing: BlockPairing,
   fragments: readonly Fragment[],
 ): GroupMapping {
-  const placed = fragments.map((fragment) => {
+  const edges = new Float64Array(EDGE_FIELDS * fragments.length);
+  let stridesFilled = 0;
+  fragments.forEach((fragment, index) => {
     const source = from.table.pools[fragment.srcPool] as PagePool;
     const destination = to.table.pools[fragment.dstPool] as PagePool;
-    const fillsStride =
-      source.slotStride === spanOf(fragment, fragment.srcStride) &&
-      destination.slotStride === spanOf(fragment, fragment.dstStride);
-    return { fragment, source, destination, fillsStride };
+    const [srcSpan, dstSpan] = [spanOf(fragment, fragment.srcStride), spanOf(fragment, fragment.dstStride)];
+    const [srcBegin, dstBegin] = [source.base + fragment.srcOffset, destination.base + fragment.dstOffset];
+    edges.set([srcBegin, source.slotStride, srcBegin + srcSpan], EDGE_FIELDS * index);
+    edges.set([dstBegin, destination.slotStride, dstBegin + dstSpan], EDGE_FIELDS * index + EDGE_FIELDS / 2);
+    // The last piece of slot n touches the first piece of slot n + 1, on both sides.
+    if (source.slotStride === srcSpan && destination.slotStride === dstSpan) stridesFilled++;
   });
   return {
     group: from.index,
@@ -174,10 +174,10 @@ function place(
     part,
     pairing,
     fragments,
-    placed,
+    edges,
     bytesPerPair: fragments.reduce((total, { bytes, count }) => total + bytes * count, 0),
     piecesPerPair: fragments.reduce((total, { count }) => total + count, 0),
-    stridesFilled: placed.filter(({ fillsStride }) => fillsStride).length,
+    stridesFilled,
     sourceSlotCount: from.group.slotCount,
     destinationSlotCount: to.group.slotCount,
   };
@@ -193,6 +193,6 @@ function refuse(findings: readonly Finding[]): void {
 }
 
 /** From the first byte of the first piece to the last byte of the last. */
-export function spanOf(fragment: Fragment, stride: number): number {
+function spanOf(fragment: Fragment, stride: number): number {
   return (fragment.count - 1) * stride + fragment.bytes;
 }

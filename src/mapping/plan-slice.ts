@@ -121,13 +121,15 @@ export function checkRunCount(runs: readonly unknown[], groupCount: number, side
 
 /** One wrong slot would be someone else's page. Pairing gives no negative ones. */
 function checkSlots(slotPairs: Int32Array, group: GroupMapping): void {
+  const { sourceSlotCount, destinationSlotCount } = group;
   for (let i = 0; i < slotPairs.length; i += 2) {
-    refuseMissing(slotPairs[i] as number, group.sourceSlotCount, 'source', group.group);
-    refuseMissing(slotPairs[i + 1] as number, group.destinationSlotCount, 'destination', group.peerGroup);
+    const from = slotPairs[i] as number;
+    const to = slotPairs[i + 1] as number;
+    if (from >= sourceSlotCount) refuseSlot(from, sourceSlotCount, 'source', group.group);
+    if (to >= destinationSlotCount) refuseSlot(to, destinationSlotCount, 'destination', group.peerGroup);
   }
 }
 
-function refuseMissing(slot: number, slotCount: number, side: string, group: number): void {
-  if (slot < slotCount) return;
+function refuseSlot(slot: number, slotCount: number, side: string, group: number): never {
   throw new ArgumentError(`layer group ${group}: ${side} slot ${slot} is outside [0, ${slotCount})`);
 }

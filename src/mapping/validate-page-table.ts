@@ -1,5 +1,6 @@
 import { dtypeBits } from './dtype.js';
 import { FieldReader, type ValueOrigin } from './field-reader.js';
+import { LayerCounts } from './layer-counts.js';
 import type {
   LayerEntry,
   LayerView,
@@ -208,14 +209,12 @@ function bytesOf(view: Omit<LayerView, 'layers'>, tokensPerBlock: number): numbe
 
 /** Both sides find each other's bytes by (role, layer), so that pair may exist once; scales twice: of the keys, then of the values. */
 function refuseAmbiguity(read: FieldReader, views: readonly LayerView[], path: string): void {
-  const seen = new Map<string, number>();
+  const seen = new LayerCounts();
   for (const [index, { role, layers }] of views.entries()) {
+    const allowed = viewsPerLayer(role);
     for (const { layer } of layers) {
-      const times = seen.get(`${role} ${layer}`) ?? 0;
-      if (times >= viewsPerLayer(role)) {
+      if (seen.add(role, layer) > allowed)
         read.refuse(`${path}.views[${index}]`, `names role ${role} of layer ${layer} once too often`);
-      }
-      seen.set(`${role} ${layer}`, times + 1);
     }
   }
 }
