@@ -104,6 +104,7 @@ function compareGroups(a: PlacedGroup, b: PlacedGroup, entries: readonly EntryPa
   return findings;
 }
 
+/** One entry as the rules of `compareViews` and `viewFragments` see it: with the block size of its group and the place of its rank. */
 export function viewSide({ group, place }: PlacedGroup, { view, entry }: PlacedEntry): ViewSide {
   const { size, rank } = tensorParallel(place);
   return { view, entry, tokensPerBlock: tokensOf(group), tpSize: size, tpRank: rank };

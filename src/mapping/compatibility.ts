@@ -20,6 +20,9 @@ const NOTHING_SHARED = 'rank';
  *
  * Tensor and pipeline parallel sizes, layouts, block sizes and pool layouts may differ, as long as one place of one side holds what
  * the other needs; ranks that share nothing are a finding, because a connection between them is a mistake.
+ *
+ * What page tables do not say cannot be compared: the weights, and how many KV heads the model has where every rank holds a single one
+ * (eight ranks may hold eight heads, or eight copies of one).
  */
 export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
   return explain(() => {

@@ -3,10 +3,11 @@ import { mergeTouching } from './box-fragments.js';
 import { compareAux, compareShared, viewSide } from './compare-page-tables.js';
 import type { Finding } from './finding.js';
 import type { PagePool, PageTable, PageTableGroup } from './page-table.js';
-import { ownsAux, ranksOverlap } from './peers-of.js';
+import { checkPlace, ownsAux, ranksOverlap } from './peers-of.js';
 import { type RankPlaceInDp, SINGLE_RANK } from './rank-place.js';
 import { isElected, pairReplicas } from './shard.js';
 import { AUX_GROUP, type Fragment } from './transfer-plan.js';
+import { validatePageTable } from './validate-page-table.js';
 import { viewFragments } from './view-fragments.js';
 import { type EntryPair, entriesByKey, pairEntries, pairGroups, tokensOf } from './view-side.js';
 
@@ -75,9 +76,11 @@ const WHOLE_SLOTS: BlockPairing = { sourceParts: 1, destinationParts: 1, sourceS
  * @param places default: each side is the only rank of its instance
  * @throws CompatibilityError when shared layers do not fit; `details.findings` lists what, as `explainCompatibility` does before it
  *   comes to that
- * @throws ArgumentError for topologies that do not fit
+ * @throws ArgumentError for topologies that do not fit, or a page table that `validatePageTable` refuses
  */
 export function mapPeer(source: PageTable, destination: PageTable, places: MappingPlaces = SINGLE_RANKS): PeerMapping {
+  requireValid(source);
+  requireValid(destination);
   const from = { table: source, place: places.source };
   const to = { table: destination, place: places.destination };
   refuse([...compareShared(from, to), ...compareAux(source, destination)]);
@@ -94,11 +97,26 @@ export function mapPeer(source: PageTable, destination: PageTable, places: Mappi
   return { source, destination, places, groups, aux: mapAux(source, destination, places) };
 }
 
-/** `mapPeer` for two published ranks. */
+/** Tables that were found valid: each is looked at once, however many peers it is mapped to. */
+const valid = new WeakSet<PageTable>();
+
+/** An offset outside its slot would be an address outside the pool. */
+function requireValid(table: PageTable): void {
+  if (typeof table === 'object' && table !== null && valid.has(table)) return;
+  validatePageTable(table, 'own');
+  valid.add(table);
+}
+
+/**
+ * `mapPeer` for two published ranks.
+ * @throws as `mapPeer`
+ */
 export function mapRanks(
   source: RankPlaceInDp & { readonly pageTable: PageTable },
   destination: RankPlaceInDp & { readonly pageTable: PageTable },
 ): PeerMapping {
+  checkPlace(source, 'source');
+  checkPlace(destination, 'destination');
   return mapPeer(source.pageTable, destination.pageTable, { source, destination });
 }
 
