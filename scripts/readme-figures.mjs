@@ -89,15 +89,19 @@ function transferFigures() {
 
 function dispatchFigures() {
   return newestResults('dispatch').flatMap((result) => {
-    const rows = result.output.results.map((row) => [
-      row.descriptors,
+    const { results } = result.output;
+    // Results from before there were rows of unequal blocks do not say which blocks they had.
+    const sized = results.every((row) => row.senderTokensPerBlock !== undefined);
+    const rows = results.map((row) => [
+      row.moves,
+      ...(sized ? [`${row.senderTokensPerBlock} → ${row.receiverTokensPerBlock}`] : []),
       row.jsThreadUs.p50.toFixed(1),
       row.jsThreadUs.p99.toFixed(1),
     ]);
     return [
       'What one slice costs the JavaScript thread, µs.',
       '',
-      ...table(['moves of the slice', 'p50', 'p99'], rows),
+      ...table(['moves of the slice', ...(sized ? ['tokens per block'] : []), 'p50', 'p99'], rows),
       '',
       where(result),
       '',

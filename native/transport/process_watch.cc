@@ -1,13 +1,15 @@
 #include "transport/process_watch.h"
 
+#include <fcntl.h>
+#include <poll.h>
 #include <sys/epoll.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 #include <string>
 #include <utility>
@@ -24,11 +26,16 @@ namespace {
 // Between a process's end and the word of it: the driver may finish a dead process's files in a thread of its own.
 constexpr auto kGrace = std::chrono::milliseconds(20);
 
-// Field 22 of /proc/PID/stat. The name in field 2 may hold blanks and brackets, so the count starts behind it.
+// Field 22 of /proc/PID/stat; nothing, with errno set, when it cannot be read, for whatever reason. The name in field 2
+// may hold blanks and brackets, so the count starts behind it.
 std::optional<std::uint64_t> start_time_of(const std::string& pid) {
-  std::ifstream file("/proc/" + pid + "/stat");
-  std::string line;
-  if (!std::getline(file, line)) return std::nullopt;
+  const UniqueFd file(::open(("/proc/" + pid + "/stat").c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.is_open()) return std::nullopt;
+  std::array<char, 4096> text{};
+  const ssize_t size = ::read(file.get(), text.data(), text.size());
+  if (size < 0) return std::nullopt;
+  errno = EPROTO;
+  const std::string line(text.data(), static_cast<std::size_t>(size));
   const std::size_t end = line.rfind(')');
   if (end == std::string::npos) return std::nullopt;
   std::istringstream fields(line.substr(end + 1));
@@ -37,6 +44,11 @@ std::optional<std::uint64_t> start_time_of(const std::string& pid) {
   std::uint64_t start = 0;
   if (!(fields >> start)) return std::nullopt;
   return start;
+}
+
+bool has_ended(const UniqueFd& pidfd) {
+  pollfd waited{pidfd.get(), POLLIN, 0};
+  return ::poll(&waited, 1, 0) == 1 && (waited.revents & POLLIN) != 0;
 }
 
 Status cannot(const std::string& why) {
@@ -76,20 +88,26 @@ Status ProcessWatcher::add(WatchId watch, const ProcessIdentity& process) {
   if (!made.pidfd.is_open() && errno != ESRCH) {
     return cannot(std::string("pidfd_open failed: ") + std::strerror(errno));
   }
-  // Asked with the descriptor in hand: what it names cannot change any more.
-  const std::optional<std::uint64_t> start =
-      made.pidfd.is_open() ? start_time_of(std::to_string(process.pid)) : std::nullopt;
-  if (made.pidfd.is_open() && start == process.start_time) {
+  bool ended = !made.pidfd.is_open();
+  if (!ended) {
+    // Asked with the descriptor in hand: what it names cannot change any more. An entry that cannot be read (no
+    // descriptor left, a /proc that hides others' processes) says nothing: only the descriptor can then prove the end.
+    const std::optional<std::uint64_t> start = start_time_of(std::to_string(process.pid));
+    const int why = errno;
+    // Another's start time: the number was given away, which only happens after the end.
+    ended = has_ended(made.pidfd) || (start && *start != process.start_time);
+    if (!ended && !start) return cannot(std::string("its /proc entry cannot be read: ") + std::strerror(why));
+  }
+  if (ended) {
+    made.pidfd.reset();
+    made.told_at = now + kGrace;
+  } else {
     epoll_event event{};
     event.events = EPOLLIN;
     event.data.u64 = kEventBit | watch;
     if (::epoll_ctl(epoll_, EPOLL_CTL_ADD, made.pidfd.get(), &event) != 0) {
       return cannot(std::string("epoll_ctl failed: ") + std::strerror(errno));
     }
-  } else {
-    // Its number is free, or another's by now.
-    made.pidfd.reset();
-    made.told_at = now + kGrace;
   }
   watched_.emplace(watch, std::move(made));
   return Status::ok();

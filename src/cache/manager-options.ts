@@ -35,10 +35,13 @@ export function checkManagerOptions(options: CacheManagerOptions): void {
   const { senderTokensPerBlock = 1, contextParallelSize = 1 } = options;
   if (!isPositive(tokensPerBlock))
     throw new ArgumentError(`tokensPerBlock must be a positive integer, got ${String(tokensPerBlock)}`);
-  if (layerGroups.length === 0) throw new ArgumentError('layerGroups: at least one layer group is needed');
+  if (!Array.isArray(layerGroups) || layerGroups.length === 0)
+    throw new ArgumentError('layerGroups: at least one layer group is needed');
   layerGroups.forEach((group, index) => {
     checkGroup(group, tokensPerBlock, `layerGroups[${index}]`);
   });
+  if (options.seed !== undefined && !Number.isSafeInteger(options.seed))
+    throw new ArgumentError(`seed must be an integer below 2^53, got ${String(options.seed)}`);
   if (!isCount(speculativeTokens))
     throw new ArgumentError(`speculativeTokens must be a non-negative integer, got ${String(speculativeTokens)}`);
   if (!isPositive(senderTokensPerBlock))
@@ -52,7 +55,11 @@ export function checkManagerOptions(options: CacheManagerOptions): void {
 }
 
 function checkGroup(group: LayerGroup, tokensPerBlock: number, field: string): void {
+  if (typeof group !== 'object' || group === null)
+    throw new ArgumentError(`${field} must be a layer group, got ${String(group)}`);
   const { kind, windowSize, slotCount, sinkTokens = 0, hostSlotCount = 0 } = group;
+  if (kind !== 'attention' && kind !== 'latent' && kind !== 'state')
+    throw new ArgumentError(`${field}.kind must be attention, latent or state, got ${String(kind)}`);
   if (!isPositive(slotCount) || slotCount > 0x7fffffff) {
     throw new ArgumentError(`${field}.slotCount must be an integer from 1 to 2^31 - 1, got ${String(slotCount)}`);
   }
@@ -80,6 +87,7 @@ function checkGroup(group: LayerGroup, tokensPerBlock: number, field: string): v
   }
 }
 
+/** A whole number from 1 on that still counts up by one. */
 export function isPositive(value: number): boolean {
   return Number.isSafeInteger(value) && value >= 1;
 }

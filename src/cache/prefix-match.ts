@@ -1,5 +1,6 @@
 import type { GroupPages } from './group-pages.js';
 
+/** How much of a prompt is in the cache, and what taking it costs. */
 export interface PrefixMatch {
   /** Whole blocks. */
   readonly blocks: number;

@@ -1,4 +1,4 @@
-import { assertCount, assertPositive } from './bounds.js';
+import { assertCount, assertPositive, assertSlots } from './bounds.js';
 
 /** Marks an ordinal that has no slot in this run. */
 export const HOLE = -1;
@@ -19,12 +19,13 @@ export interface BlockRun {
 
 /**
  * One past the last ordinal of the run; `begin` when it is empty.
- * @throws RangeError for a negative or fractional `begin`, a stride below 1, or an end beyond 2^53
+ * @throws RangeError for a negative or fractional `begin`, a stride below 1, slots that are no Int32Array, or an end beyond 2^53
  */
 export function runEnd(run: BlockRun): number {
   const { begin, stride = 1 } = run;
   assertCount(begin, 'begin');
   assertPositive(stride, 'stride');
+  assertSlots(run.slots, 'slots');
   const count = run.slots.length;
   const end = count === 0 ? begin : begin + (count - 1) * stride + 1;
   // Ordinals beyond would no longer count up by one.
@@ -34,16 +35,17 @@ export function runEnd(run: BlockRun): number {
 
 /**
  * Two runs of one layer group as one, with holes between them. O(ordinals from the first to the last).
- * @throws RangeError when `back` does not lie behind `front`, or its stride leads elsewhere
+ * @throws RangeError as `runEnd` for either run, and when `back` does not lie behind `front`, or its stride leads elsewhere
  * @example joinRuns({ begin: 0, slots: Int32Array.of(7) }, { begin: 2, slots: Int32Array.of(9) }).slots // Int32Array [7, HOLE, 9]
  */
 export function joinRuns(front: BlockRun, back: BlockRun): BlockRun {
+  runEnd(back);
+  const frontEnd = runEnd(front);
   if (front.slots.length === 0) return back;
   if (back.slots.length === 0) return front;
   const stride = front.stride ?? 1;
   const offset = (back.begin - front.begin) / stride;
-  if (runEnd(front) > back.begin)
-    throw new RangeError(`back.begin is ${back.begin}, the front run ends at ${runEnd(front)}`);
+  if (frontEnd > back.begin) throw new RangeError(`back.begin is ${back.begin}, the front run ends at ${frontEnd}`);
   if ((back.stride ?? 1) !== stride || !Number.isInteger(offset))
     throw new RangeError(
       `back.stride is ${back.stride ?? 1} from ${back.begin}, front's ${stride} from ${front.begin}`,

@@ -32,3 +32,15 @@ export function blocksCovering(tokens: number, tokensPerBlock: number): number {
 export function blocksFilledBy(tokens: number, tokensPerBlock: number): number {
   return Math.floor(tokens / tokensPerBlock);
 }
+
+/** Int32Array wraps, cuts and drops what is no slot: 2^33 + 1 would become slot 1. So a run is one already when it comes here. */
+export function assertSlots(slots: unknown, field: string): void {
+  if (!(slots instanceof Int32Array)) throw new RangeError(`${field} must be an Int32Array, got ${typeName(slots)}`);
+}
+
+/** Of a value that may be anything: short, and never runs its code. */
+export function typeName(value: unknown): string {
+  if (typeof value !== 'object' || value === null) return String(value);
+  if (Array.isArray(value)) return 'a list';
+  return ArrayBuffer.isView(value) ? 'another typed array' : 'an object';
+}

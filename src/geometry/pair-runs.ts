@@ -1,5 +1,5 @@
 import { type BlockRun, HOLE, runEnd } from './block-run.js';
-import { assertCount, assertPositive } from './bounds.js';
+import { assertCount, assertPositive, assertSlots } from './bounds.js';
 
 const MAX_PARTS = 64 * 1024;
 
@@ -8,7 +8,8 @@ const MAX_PARTS = 64 * 1024;
  * hits and chunk bounds only decide which ordinals a run covers.
  *
  * @returns source slot, destination slot, source slot, ... in ascending ordinal; O(overlap of the two runs)
- * @throws RangeError for a negative or fractional `begin`, a stride below 1, ordinals beyond 2^53, or a negative slot that is not HOLE
+ * @throws RangeError for a negative or fractional `begin`, a stride below 1, slots that are no Int32Array, ordinals beyond 2^53, or a
+ *   negative slot that is not HOLE
  * @example pairRuns({ begin: 4, slots: Int32Array.of(9, 3) }, { begin: 5, slots: Int32Array.of(7, 8) }) // Int32Array [3, 7]
  */
 export function pairRuns(source: BlockRun, destination: BlockRun): Int32Array {
@@ -84,6 +85,10 @@ function pairParts(source: BlockRun, sourceParts: number, destination: BlockRun,
   const capacity = 2 * (fineStride === 1 ? Math.ceil(steps / parts) : steps);
   const pairs = Array.from({ length: parts }, () => new Int32Array(capacity));
   const filled = new Int32Array(parts);
+  if (fineStride === 1 && coarseStride === 1) {
+    pairConsecutive(fine, coarse, begin, end, sourceWalks, pairs, filled);
+    return trimmed(pairs, filled);
+  }
   let index = first;
   for (let ordinal = fine.begin + first * fineStride; ordinal < end; ordinal += fineStride, index++) {
     const block = Math.floor(ordinal / parts);
@@ -101,6 +106,42 @@ function pairParts(source: BlockRun, sourceParts: number, destination: BlockRun,
     list[at + 1] = to;
     filled[part] = at + 2;
   }
+  return trimmed(pairs, filled);
+}
+
+/** The same for runs without strides, as nearly all are: a block of each list after the other, without a division for each. */
+function pairConsecutive(
+  fine: BlockRun,
+  coarse: BlockRun,
+  begin: number,
+  end: number,
+  sourceWalks: boolean,
+  pairs: readonly Int32Array[],
+  filled: Int32Array,
+): void {
+  const parts = pairs.length;
+  const { slots: small, begin: fineBegin } = fine;
+  const { slots: large, begin: coarseBegin } = coarse;
+  for (let ordinal = begin; ordinal < end; ) {
+    const block = Math.floor(ordinal / parts);
+    const blockEnd = Math.min(end, (block + 1) * parts);
+    const coarseSlot = large[block - coarseBegin] as number;
+    for (let part = ordinal - block * parts; ordinal < blockEnd; ordinal++, part++) {
+      const fineSlot = small[ordinal - fineBegin] as number;
+      const from = sourceWalks ? fineSlot : coarseSlot;
+      const to = sourceWalks ? coarseSlot : fineSlot;
+      if (from < HOLE || to < HOLE) refuseSlots(from, to, ordinal);
+      if (from === HOLE || to === HOLE) continue;
+      const list = pairs[part] as Int32Array;
+      const at = filled[part] as number;
+      list[at] = from;
+      list[at + 1] = to;
+      filled[part] = at + 2;
+    }
+  }
+}
+
+function trimmed(pairs: readonly Int32Array[], filled: Int32Array): Int32Array[] {
   return pairs.map((list, part) => (filled[part] === list.length ? list : list.slice(0, filled[part])));
 }
 
@@ -108,6 +149,7 @@ function checkRun(run: BlockRun, side: string, parts = 1): void {
   const { begin, stride = 1 } = run;
   assertCount(begin, `${side}.begin`);
   assertPositive(stride, `${side}.stride`);
+  assertSlots(run.slots, `${side}.slots`);
   // Beyond 2^53 an ordinal no longer counts up by one, and a walk over them would not end.
   assertCount((begin + run.slots.length * stride) * parts, `${side}: the end of the run in smaller blocks`);
 }

@@ -12,7 +12,7 @@ const MAX_SLOT = 0x7fffffff;
  * @param chunkBlockOffset first ordinal of the chunk
  * @param chunkBlockCount blocks in the chunk
  * @returns a copy of the ids inside `[chunkBlockOffset, chunkBlockOffset + chunkBlockCount)`; empty when the two do not meet
- * @throws RangeError for negative, fractional or unsafe bounds, and for an id in the result that is no 32-bit slot
+ * @throws RangeError for negative, fractional or unsafe bounds, a list without a length, and for an id in the result that is no 32-bit slot
  * @example projectBlocksToGlobalChunk([7, 8, 9], 12, 10, 8) // ordinals 9..11 are resident: Int32Array [8, 9]
  */
 export function projectBlocksToGlobalChunk(
@@ -24,6 +24,8 @@ export function projectBlocksToGlobalChunk(
   assertCount(residentBlockEnd, 'residentBlockEnd');
   assertCount(chunkBlockOffset, 'chunkBlockOffset');
   assertCount(chunkBlockCount, 'chunkBlockCount');
+  // A list-like of no length would be taken for an empty one.
+  assertCount(blockIds?.length, 'blockIds.length');
   const residentBegin = Math.max(0, residentBlockEnd - blockIds.length);
   const begin = Math.max(residentBegin, chunkBlockOffset);
   const end = Math.min(residentBlockEnd, chunkBlockOffset + chunkBlockCount);

@@ -25,7 +25,7 @@ export interface BlockRange {
  * state slot of the request: `{ begin: 0, end: 1 }`.
  *
  * @returns null when there is nothing to ask for; then make no query at all
- * @throws RangeError for negative, reversed, fractional or unsafe bounds
+ * @throws RangeError for negative, reversed, fractional or unsafe bounds, or a window of 0
  * @example sourceRange({ beginBlock: 11, endBlock: 13 }, { kind: 'attention', windowSize: 16 }, 64, 4) // { begin: 12, end: 13 }
  */
 export function sourceRange(
@@ -37,6 +37,8 @@ export function sourceRange(
   assertInterval(slice.beginBlock, slice.endBlock, 'beginBlock', 'endBlock');
   assertCount(promptLen, 'promptLen');
   assertPositive(tokensPerBlock, 'tokensPerBlock');
+  // Before the kind is looked at: a bad window is a mistake of whoever made the group, whatever its kind.
+  if (group.windowSize !== null) assertPositive(group.windowSize, 'windowSize');
   if (group.kind === 'state') return slice.isLast === true ? { begin: 0, end: 1 } : null;
   const begin = Math.max(slice.beginBlock, staleBlockEnd(promptLen, group.windowSize, tokensPerBlock));
   // Blocks past the prompt (reserved for speculative tokens) hold nothing worth sending.

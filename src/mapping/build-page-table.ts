@@ -1,4 +1,5 @@
 import { ArgumentError } from '../errors.js';
+import { brief } from './brief.js';
 import { dtypeBits, KNOWN_DTYPES } from './dtype.js';
 import type { LayerEntry, LayerView, PagePool, PageTable, PageTableGroup, PoolMemory } from './page-table.js';
 import { validatePageTable } from './validate-page-table.js';
@@ -71,7 +72,11 @@ export interface PageTableSpec {
  * @throws ArgumentError naming the field, also when the sizes pass 2^53
  */
 export function buildPageTable(spec: PageTableSpec): { readonly table: PageTable; readonly sizeBytes: number } {
-  if (spec.groups.length === 0) throw new ArgumentError('groups: at least one layer group is needed');
+  if (!Array.isArray(spec.groups) || spec.groups.length === 0)
+    throw new ArgumentError('groups: at least one layer group is needed');
+  oneOf(spec.poolLayout, ['per-layer', 'per-block'], 'poolLayout');
+  oneOf(spec.blockLayout, ['HND', 'NHD'], 'blockLayout');
+  refuseSharedLayers(spec.groups);
   const pools: PagePool[] = [];
   const layerGroups = spec.groups.map((group, index) => layOutGroup(spec, group, `groups[${index}]`, pools));
   const last = pools.at(-1);
@@ -111,6 +116,7 @@ export function withAux(
 type Part = Omit<LayerView, 'layers'> & { readonly bytes: number };
 
 function layOutGroup(spec: PageTableSpec, group: GroupSpec, field: string, pools: PagePool[]): PageTableGroup {
+  oneOf(group.kind, ['attention', 'latent', 'state'], `${field}.kind`);
   const parts = partsOf(spec, group, field);
   if (group.layers.length === 0) throw new ArgumentError(`${field}.layers is empty`);
   const layerBytes = parts.reduce((total, { bytes }) => total + bytes, 0);
@@ -213,6 +219,26 @@ function bytesOf(dtype: string, heads: number, dim: number, tokensPerBlock: numb
     );
   }
   return bytes;
+}
+
+/** State of a layer is a cache of its own beside its blocks; anything else that two groups hold, one of them holds in vain. */
+function refuseSharedLayers(groups: readonly GroupSpec[]): void {
+  const owners = new Map<string, number>();
+  groups.forEach(({ kind, layers }, index) => {
+    if (!Array.isArray(layers)) throw new ArgumentError(`groups[${index}].layers must be a list of layer ids`);
+    for (const layer of layers) {
+      const key = `${kind === 'state' ? 'state' : 'blocks'} ${layer}`;
+      const owner = owners.get(key);
+      if (owner !== undefined && owner !== index)
+        throw new ArgumentError(`groups[${index}].layers: layer ${layer} is in groups[${owner}] already`);
+      owners.set(key, index);
+    }
+  });
+}
+
+function oneOf(value: unknown, allowed: readonly string[], field: string): void {
+  if (allowed.some((name) => name === value)) return;
+  throw new ArgumentError(`${field} must be ${allowed.join(' or ')}, got ${brief(value)}`);
 }
 
 function positive(value: number | undefined, field: string): number {

@@ -1,6 +1,7 @@
 import { brief } from './brief.js';
 import { compareViews } from './compare-views.js';
 import type { Finding } from './finding.js';
+import { LayerCounts } from './layer-counts.js';
 import type { PageTable, PageTableGroup } from './page-table.js';
 import { type RankPlace, SINGLE_RANK, stageLayers, tensorParallel } from './rank-place.js';
 import {
@@ -103,6 +104,7 @@ function compareGroups(a: PlacedGroup, b: PlacedGroup, entries: readonly EntryPa
   return findings;
 }
 
+/** One entry as the rules of `compareViews` and `viewFragments` see it: with the block size of its group and the place of its rank. */
 export function viewSide({ group, place }: PlacedGroup, { view, entry }: PlacedEntry): ViewSide {
   const { size, rank } = tensorParallel(place);
   return { view, entry, tokensPerBlock: tokensOf(group), tpSize: size, tpRank: rank };
@@ -118,15 +120,13 @@ export function compareAux(a: PageTable, b: PageTable): Finding[] {
 
 /** A layer that two groups hold would be written twice, or to the wrong one. Says so once for each group. */
 function heldTwice({ layerGroups }: PageTable, side: 'a' | 'b'): Finding[] {
-  const times = new Map<string, number>();
+  const seen = new LayerCounts();
   const findings: Finding[] = [];
   layerGroups.forEach(({ views }, group) => {
     const doubles: string[] = [];
     for (const { role, layers } of views) {
       for (const { layer } of layers) {
-        const count = (times.get(`${role} ${layer}`) ?? 0) + 1;
-        times.set(`${role} ${layer}`, count);
-        if (count > viewsPerLayer(role)) doubles.push(`${role} of layer ${layer}`);
+        if (seen.add(role, layer) > viewsPerLayer(role)) doubles.push(`${role} of layer ${layer}`);
       }
     }
     const [first] = doubles;

@@ -105,6 +105,7 @@ export function isWhole(a: ViewSide, b: ViewSide): boolean {
   );
 }
 
+/** The heads of a view as tensor parallelism splits them; a rank holds one at least. */
 export function headsOf(side: ViewSide) {
   return { perRank: side.view.headsPerRank, unit: 1, tpSize: side.tpSize, tpRank: side.tpRank };
 }

@@ -1,4 +1,4 @@
-import { brief } from './brief.js';
+import { brief, briefReason } from './brief.js';
 import { comparePageTables } from './compare-page-tables.js';
 import type { Finding } from './finding.js';
 import type { PageTable } from './page-table.js';
@@ -20,6 +20,9 @@ const NOTHING_SHARED = 'rank';
  *
  * Tensor and pipeline parallel sizes, layouts, block sizes and pool layouts may differ, as long as one place of one side holds what
  * the other needs; ranks that share nothing are a finding, because a connection between them is a mistake.
+ *
+ * What page tables do not say cannot be compared: the weights, and how many KV heads the model has where every rank holds a single one
+ * (eight ranks may hold eight heads, or eight copies of one).
  */
 export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
   return explain(() => {
@@ -57,7 +60,7 @@ function explain(compare: () => Finding[]): Finding[] {
         field: 'rankInfo',
         a: '?',
         b: '?',
-        verdict: `refused: cannot be read (${brief(error instanceof Error ? error.message : 'unknown error')})`,
+        verdict: `refused: cannot be read (${briefReason(error)})`,
         whichSideToChange: 'the side that published it',
       },
     ];
@@ -68,8 +71,11 @@ function checkedTable(info: RankInfo, side: 'a' | 'b', findings: Finding[]): Pag
   try {
     return validatePageTable(info.pageTable);
   } catch (error) {
-    const reason = brief(error instanceof Error ? error.message : 'unreadable');
-    findings.push({ field: 'pageTable', ...onOneSide(side, reason), verdict: 'refused: the page table is not valid' });
+    findings.push({
+      field: 'pageTable',
+      ...onOneSide(side, briefReason(error)),
+      verdict: 'refused: the page table is not valid',
+    });
     return null;
   }
 }
@@ -136,10 +142,11 @@ function misplaced(info: RankInfo, side: 'a' | 'b'): Finding[] {
     refuse('tpSize x ppSize x cpSize', ranks, `at most ${MAX_RANKS} ranks`);
   if (typeof info.attentionDp !== 'boolean') refuse('attentionDp', info.attentionDp, 'must be true or false');
   const stages: unknown = info.layersPerStage;
-  if (!Array.isArray(stages) || stages.some((layers) => !Number.isSafeInteger(layers) || layers < 0)) {
-    refuse('layersPerStage', stages, 'must be a list of non-negative integers');
-  } else if (findings.length === 0 && stages.length !== info.ppSize) {
+  // The length first: a list that no instance can have is not walked.
+  if (Array.isArray(stages) && findings.length === 0 && stages.length !== info.ppSize) {
     refuse('layersPerStage', stages, `must have an entry for each of the ${info.ppSize} pipeline stages`);
+  } else if (!isLayerList(stages)) {
+    refuse('layersPerStage', stages, 'must be a list of non-negative integers');
   }
   if (findings.length > 0 || !info.attentionDp) return findings;
   if (info.tpSize % info.dpSize !== 0) {
@@ -151,6 +158,16 @@ function misplaced(info: RankInfo, side: 'a' | 'b'): Finding[] {
     refuse('dpRank', info.dpRank, `tensor parallel rank ${info.tpRank} is in DP group ${dpRank} under attention DP`);
   }
   return findings;
+}
+
+function isLayerList(stages: unknown): boolean {
+  if (!Array.isArray(stages) || stages.length > MAX_RANKS) return false;
+  // By index: an iteration would leave out the gaps of a list.
+  for (let stage = 0; stage < stages.length; stage++) {
+    const layers: unknown = stages[stage];
+    if (typeof layers !== 'number' || !Number.isSafeInteger(layers) || layers < 0) return false;
+  }
+  return true;
 }
 
 function onOneSide(side: 'a' | 'b', shown: string): Pick<Finding, 'a' | 'b' | 'whichSideToChange'> {

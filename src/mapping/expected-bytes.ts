@@ -1,10 +1,10 @@
 import { type BlockRun, joinRuns } from '../geometry/block-run.js';
-import { assertInterval, assertPositive, blocksCovering } from '../geometry/bounds.js';
+import { assertCount, assertInterval, assertPositive, blocksCovering } from '../geometry/bounds.js';
 import { sinkRange } from '../geometry/sink-range.js';
 import { type BlockRange, sourceRange } from '../geometry/source-range.js';
 import type { PageTableGroup } from './page-table.js';
 import type { GroupMapping, PeerMapping } from './peer-mapping.js';
-import { pairsOf } from './plan-slice.js';
+import { checkRunCount, pairsOf } from './plan-slice.js';
 
 /**
  * The bytes that one writer moves into the receiver's runs over all its slices, aux not counted: what its final report must say.
@@ -13,12 +13,16 @@ import { pairsOf } from './plan-slice.js';
  * @param mapping from the writer to the receiver
  * @param destinationRuns one entry per layer group of the receiver; null = wants nothing of it
  * @param promptLen tokens
+ * @throws ArgumentError as `planSlice` for its destination runs
+ * @throws RangeError for a `promptLen` that is no non-negative integer, or a run that is malformed
  */
 export function expectedBytes(
   mapping: PeerMapping,
   destinationRuns: readonly (BlockRun | null)[],
   promptLen: number,
 ): number {
+  assertCount(promptLen, 'promptLen');
+  checkRunCount(destinationRuns, mapping.destination.layerGroups.length, 'destination');
   let bytes = 0;
   let parts: readonly Int32Array[] = [];
   for (const group of mapping.groups) {

@@ -52,7 +52,8 @@ export class FieldReader {
   list(value: unknown, field: string, maxLength: number): readonly unknown[] {
     if (!Array.isArray(value)) this.refuse(field, `must be a list, got ${shown(value)}`);
     if (value.length > maxLength) this.refuse(field, `has ${value.length} entries, at most ${maxLength} are allowed`);
-    return value;
+    // A list with gaps is not what it says it is: `map` would leave them out, and what is behind would move up.
+    return value.includes(undefined) ? Array.from(value) : value;
   }
 }
 

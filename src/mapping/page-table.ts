@@ -46,6 +46,10 @@ export interface LayerView {
   readonly role: ViewRole;
   readonly dtype: string;
   readonly layout: ViewLayout;
+  /**
+   * Of the whole model's heads, those this rank holds. How many the model has is not published: ranks with one head each may all hold the
+   * same one, so that one head on one rank fits one head on each of eight.
+   */
   readonly headsPerRank: number;
   readonly headDim: number;
   /**

@@ -3,21 +3,13 @@ import { mergeTouching } from './box-fragments.js';
 import { compareAux, compareShared, viewSide } from './compare-page-tables.js';
 import type { Finding } from './finding.js';
 import type { PagePool, PageTable, PageTableGroup } from './page-table.js';
-import { ownsAux, ranksOverlap } from './peers-of.js';
+import { checkPlace, ownsAux, ranksOverlap } from './peers-of.js';
 import { type RankPlaceInDp, SINGLE_RANK } from './rank-place.js';
 import { isElected, pairReplicas } from './shard.js';
 import { AUX_GROUP, type Fragment } from './transfer-plan.js';
+import { validatePageTable } from './validate-page-table.js';
 import { viewFragments } from './view-fragments.js';
 import { type EntryPair, entriesByKey, pairEntries, pairGroups, tokensOf } from './view-side.js';
-
-/** One fragment with the pools its slots lie in. */
-export interface PlacedFragment {
-  readonly fragment: Fragment;
-  readonly source: PagePool;
-  readonly destination: PagePool;
-  /** The last piece of slot n touches the first piece of slot n + 1, on both sides. */
-  readonly fillsStride: boolean;
-}
 
 /** How the blocks of two groups meet; see `pairSubBlocks`. */
 export interface BlockPairing {
@@ -40,9 +32,11 @@ export interface GroupMapping {
   readonly pairing: BlockPairing;
   /** By layer, then by view. Empty when another rank holds, or is elected to write, what the groups share. */
   readonly fragments: readonly Fragment[];
-  readonly placed: readonly PlacedFragment[];
+  /** Where each fragment begins and ends, `EDGE_FIELDS` numbers each: what counting joined pieces needs of it, without its objects. */
+  readonly edges: Float64Array;
   readonly bytesPerPair: number;
   readonly piecesPerPair: number;
+  /** Fragments whose pieces in neighbouring slots touch, on both sides. */
   readonly stridesFilled: number;
   readonly sourceSlotCount: number;
   readonly destinationSlotCount: number;
@@ -65,6 +59,9 @@ export interface MappingPlaces {
   readonly destination: RankPlaceInDp;
 }
 
+/** Per side: the address of the first byte in slot 0, the slot stride, and the address behind the last byte in slot 0; source first. */
+export const EDGE_FIELDS = 6;
+
 const SINGLE_RANKS: MappingPlaces = {
   source: { ...SINGLE_RANK, layersPerStage: [1] },
   destination: { ...SINGLE_RANK, layersPerStage: [1] },
@@ -79,9 +76,11 @@ const WHOLE_SLOTS: BlockPairing = { sourceParts: 1, destinationParts: 1, sourceS
  * @param places default: each side is the only rank of its instance
  * @throws CompatibilityError when shared layers do not fit; `details.findings` lists what, as `explainCompatibility` does before it
  *   comes to that
- * @throws ArgumentError for topologies that do not fit
+ * @throws ArgumentError for topologies that do not fit, or a page table that `validatePageTable` refuses
  */
 export function mapPeer(source: PageTable, destination: PageTable, places: MappingPlaces = SINGLE_RANKS): PeerMapping {
+  requireValid(source);
+  requireValid(destination);
   const from = { table: source, place: places.source };
   const to = { table: destination, place: places.destination };
   refuse([...compareShared(from, to), ...compareAux(source, destination)]);
@@ -98,11 +97,26 @@ export function mapPeer(source: PageTable, destination: PageTable, places: Mappi
   return { source, destination, places, groups, aux: mapAux(source, destination, places) };
 }
 
-/** `mapPeer` for two published ranks. */
+/** Tables that were found valid: each is looked at once, however many peers it is mapped to. */
+const valid = new WeakSet<PageTable>();
+
+/** An offset outside its slot would be an address outside the pool. */
+function requireValid(table: PageTable): void {
+  if (typeof table === 'object' && table !== null && valid.has(table)) return;
+  validatePageTable(table, 'own');
+  valid.add(table);
+}
+
+/**
+ * `mapPeer` for two published ranks.
+ * @throws as `mapPeer`
+ */
 export function mapRanks(
   source: RankPlaceInDp & { readonly pageTable: PageTable },
   destination: RankPlaceInDp & { readonly pageTable: PageTable },
 ): PeerMapping {
+  checkPlace(source, 'source');
+  checkPlace(destination, 'destination');
   return mapPeer(source.pageTable, destination.pageTable, { source, destination });
 }
 
@@ -160,13 +174,17 @@ function place(
   pairing: BlockPairing,
   fragments: readonly Fragment[],
 ): GroupMapping {
-  const placed = fragments.map((fragment) => {
+  const edges = new Float64Array(EDGE_FIELDS * fragments.length);
+  let stridesFilled = 0;
+  fragments.forEach((fragment, index) => {
     const source = from.table.pools[fragment.srcPool] as PagePool;
     const destination = to.table.pools[fragment.dstPool] as PagePool;
-    const fillsStride =
-      source.slotStride === spanOf(fragment, fragment.srcStride) &&
-      destination.slotStride === spanOf(fragment, fragment.dstStride);
-    return { fragment, source, destination, fillsStride };
+    const [srcSpan, dstSpan] = [spanOf(fragment, fragment.srcStride), spanOf(fragment, fragment.dstStride)];
+    const [srcBegin, dstBegin] = [source.base + fragment.srcOffset, destination.base + fragment.dstOffset];
+    edges.set([srcBegin, source.slotStride, srcBegin + srcSpan], EDGE_FIELDS * index);
+    edges.set([dstBegin, destination.slotStride, dstBegin + dstSpan], EDGE_FIELDS * index + EDGE_FIELDS / 2);
+    // The last piece of slot n touches the first piece of slot n + 1, on both sides.
+    if (source.slotStride === srcSpan && destination.slotStride === dstSpan) stridesFilled++;
   });
   return {
     group: from.index,
@@ -174,10 +192,10 @@ function place(
     part,
     pairing,
     fragments,
-    placed,
+    edges,
     bytesPerPair: fragments.reduce((total, { bytes, count }) => total + bytes * count, 0),
     piecesPerPair: fragments.reduce((total, { count }) => total + count, 0),
-    stridesFilled: placed.filter(({ fillsStride }) => fillsStride).length,
+    stridesFilled,
     sourceSlotCount: from.group.slotCount,
     destinationSlotCount: to.group.slotCount,
   };
@@ -193,6 +211,6 @@ function refuse(findings: readonly Finding[]): void {
 }
 
 /** From the first byte of the first piece to the last byte of the last. */
-export function spanOf(fragment: Fragment, stride: number): number {
+function spanOf(fragment: Fragment, stride: number): number {
   return (fragment.count - 1) * stride + fragment.bytes;
 }

@@ -1,4 +1,5 @@
 import { ArgumentError } from '../errors.js';
+import { brief } from './brief.js';
 import {
   flatRank,
   MAX_RANKS,
@@ -101,6 +102,10 @@ export function checkPlace(place: RankPlace, side: string): void {
 }
 
 function checkTopology(topology: Topology, side: string): void {
+  if (typeof topology !== 'object' || topology === null)
+    throw new ArgumentError(`${side} must be the place of a rank, got ${brief(topology)}`);
+  if (!Array.isArray(topology.layersPerStage))
+    throw new ArgumentError(`${side}.layersPerStage must be a list, got ${brief(topology.layersPerStage)}`);
   for (const name of ['tpSize', 'ppSize', 'cpSize', 'dpSize'] as const) {
     const size = topology[name];
     if (!Number.isSafeInteger(size) || size < 1) {

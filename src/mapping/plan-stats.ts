@@ -1,4 +1,4 @@
-import { type GroupMapping, type PlacedFragment, spanOf } from './peer-mapping.js';
+import { EDGE_FIELDS, type GroupMapping } from './peer-mapping.js';
 import type { PlanStats } from './transfer-plan.js';
 
 /**
@@ -24,17 +24,25 @@ export class PlanStatsCounter {
     this.#descriptors += pairs * group.piecesPerPair;
     // Inside one fragment the same slots are neighbours for every fragment that fills its stride, and for no other.
     if (group.stridesFilled > 0) this.#joined += group.stridesFilled * neighbours(slotPairs);
-    const [firstSource, firstDestination] = [slotPairs[0] as number, slotPairs[1] as number];
-    const [lastSource, lastDestination] = [slotPairs.at(-2) as number, slotPairs.at(-1) as number];
+    const firstSource = slotPairs[0] as number;
+    const firstDestination = slotPairs[1] as number;
+    const lastSource = slotPairs[slotPairs.length - 2] as number;
+    const lastDestination = slotPairs[slotPairs.length - 1] as number;
     // Kept outside the fields while counting: an address stored in a field is an allocation of its own.
-    let [joined, sourceEnd, destinationEnd] = [this.#joined, this.#sourceEnd, this.#destinationEnd];
-    for (const placed of group.placed) {
-      const { fragment, source, destination } = placed;
-      const sourceBegin = source.base + firstSource * source.slotStride + fragment.srcOffset;
-      const destinationBegin = destination.base + firstDestination * destination.slotStride + fragment.dstOffset;
-      if (sourceBegin === sourceEnd && destinationBegin === destinationEnd) joined++;
-      sourceEnd = sourceEndOf(placed, lastSource);
-      destinationEnd = destinationEndOf(placed, lastDestination);
+    let joined = this.#joined;
+    let sourceEnd = this.#sourceEnd;
+    let destinationEnd = this.#destinationEnd;
+    const { edges } = group;
+    for (let at = 0; at < edges.length; at += EDGE_FIELDS) {
+      const sourceStride = edges[at + 1] as number;
+      const destinationStride = edges[at + 4] as number;
+      const sourceBegin = (edges[at] as number) + firstSource * sourceStride;
+      if (sourceBegin === sourceEnd) {
+        const destinationBegin = (edges[at + 3] as number) + firstDestination * destinationStride;
+        if (destinationBegin === destinationEnd) joined++;
+      }
+      sourceEnd = (edges[at + 2] as number) + lastSource * sourceStride;
+      destinationEnd = (edges[at + 5] as number) + lastDestination * destinationStride;
     }
     this.#joined = joined;
     this.#sourceEnd = sourceEnd;
@@ -52,14 +60,6 @@ export class PlanStatsCounter {
       averageDescriptorBytes: coalescedDescriptors === 0 ? 0 : this.#bytes / coalescedDescriptors,
     };
   }
-}
-
-function sourceEndOf({ fragment, source }: PlacedFragment, slot: number): number {
-  return source.base + slot * source.slotStride + fragment.srcOffset + spanOf(fragment, fragment.srcStride);
-}
-
-function destinationEndOf({ fragment, destination }: PlacedFragment, slot: number): number {
-  return destination.base + slot * destination.slotStride + fragment.dstOffset + spanOf(fragment, fragment.dstStride);
 }
 
 /** Pairs that follow their predecessor by one slot on both sides. */

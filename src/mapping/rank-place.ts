@@ -63,6 +63,7 @@ export function stageLayers(place: RankPlace): { readonly begin: number; readonl
   return { begin, end: begin + (place.layersPerStage[place.ppRank] ?? 0) };
 }
 
+/** Of the layers of some stages. 0 for none. */
 export function sum(values: readonly number[]): number {
   return values.reduce((total, value) => total + value, 0);
 }

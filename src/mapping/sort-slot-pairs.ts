@@ -1,5 +1,6 @@
 /** Pairs below which 256 counters are fewer steps than one pass more. */
 const SMALL_PLAN = 512;
+const SMALL_DIGIT_BITS = 8;
 const MAX_DIGIT_BITS = 11;
 /** Working space that outlives the calls: a slice allocates nothing but its answer. */
 const POSITIONS = new Int32Array(1 << MAX_DIGIT_BITS);
@@ -30,10 +31,11 @@ function isSorted(pairs: Int32Array): boolean {
 
 function radixSortBySource(pairs: Int32Array): Int32Array {
   let largest = 0;
-  for (let i = 0; i < pairs.length; i += 2) largest = Math.max(largest, pairs[i] as number);
-  // The fewest passes that cost less in counters than they save in pairs.
-  const bits = pairs.length < 2 * SMALL_PLAN ? 8 : MAX_DIGIT_BITS;
-  const passes = Math.max(1, Math.ceil((32 - Math.clz32(largest)) / bits));
+  for (let i = 0; i < pairs.length; i += 2) if ((pairs[i] as number) > largest) largest = pairs[i] as number;
+  // The fewest passes that cost less in counters than they save in pairs, and then the fewest counters for as many passes.
+  const width = Math.max(1, 32 - Math.clz32(largest));
+  const passes = Math.ceil(width / (pairs.length < 2 * SMALL_PLAN ? SMALL_DIGIT_BITS : MAX_DIGIT_BITS));
+  const bits = Math.ceil(width / passes);
   const sorted = new Int32Array(pairs.length);
   if (passes > 1 && between.length < pairs.length) between = new Int32Array(pairs.length);
   // The caller's array is only read; the passes take turns so that the last one fills `sorted`.

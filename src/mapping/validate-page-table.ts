@@ -1,5 +1,6 @@
 import { dtypeBits } from './dtype.js';
 import { FieldReader, type ValueOrigin } from './field-reader.js';
+import { LayerCounts } from './layer-counts.js';
 import type {
   LayerEntry,
   LayerView,
@@ -9,6 +10,7 @@ import type {
   PoolMemory,
   StateSection,
 } from './page-table.js';
+import { findSlotOverlap } from './slot-overlap.js';
 import { viewsPerLayer } from './view-side.js';
 
 const MAX_POOLS = 64 * 1024;
@@ -30,9 +32,10 @@ interface Budget {
 
 /**
  * Checks a page table from outside and rebuilds it from its known fields. Afterwards every address that a slot below `slotCount` and
- * an entry give lies inside its pool and below 2^53, and no two entries of a group share a byte.
+ * an entry give lies inside its pool and below 2^53, and no two entries share a byte of any of their slots.
  *
- * Caps: 256 layer groups, 64 Ki pools, 64 Ki layer entries in all. Pools may overlap one another (interleaved K and V pools do).
+ * Caps: 256 layer groups, 64 Ki pools, 64 Ki layer entries in all. Pools may take turns in one stretch of memory (interleaved K and V
+ * pools do), and groups may share a pool, at offsets that do not meet.
  *
  * @param origin `peer` (default): came over the wire; `own`: built on this side
  * @throws ProtocolError (`peer`) or ArgumentError (`own`) naming the first bad field; also in `details.field`
@@ -54,7 +57,11 @@ export function validatePageTable(table: unknown, origin: ValueOrigin = 'peer'):
   if (checkedAux !== null && checkedAux.views.length !== 1) {
     read.refuse('aux.views', `must be one view, got ${checkedAux.views.length}`);
   }
-  return { pools: checkedPools, layerGroups: groups, aux: checkedAux };
+  const checked = { pools: checkedPools, layerGroups: groups, aux: checkedAux };
+  // Each of two views over the same bytes would be overwritten by the other's blocks.
+  const overlap = findSlotOverlap(checked);
+  if (overlap !== null) read.refuse(overlap.field, overlap.rule);
+  return checked;
 }
 
 function readPool(read: FieldReader, value: unknown, path: string): PagePool {
@@ -108,7 +115,6 @@ function readGroup(
     );
   if (views.length === 0) read.refuse(`${path}.views`, 'is empty');
   refuseAmbiguity(read, views, path);
-  refuseOverlap(read, views, path);
   const group = { kind, windowSize, tokensPerBlock, slotCount, views };
   return sinkTokens === 0 ? group : { ...group, sinkTokens };
 }
@@ -203,27 +209,12 @@ function bytesOf(view: Omit<LayerView, 'layers'>, tokensPerBlock: number): numbe
 
 /** Both sides find each other's bytes by (role, layer), so that pair may exist once; scales twice: of the keys, then of the values. */
 function refuseAmbiguity(read: FieldReader, views: readonly LayerView[], path: string): void {
-  const seen = new Map<string, number>();
+  const seen = new LayerCounts();
   for (const [index, { role, layers }] of views.entries()) {
+    const allowed = viewsPerLayer(role);
     for (const { layer } of layers) {
-      const times = seen.get(`${role} ${layer}`) ?? 0;
-      if (times >= viewsPerLayer(role)) {
+      if (seen.add(role, layer) > allowed)
         read.refuse(`${path}.views[${index}]`, `names role ${role} of layer ${layer} once too often`);
-      }
-      seen.set(`${role} ${layer}`, times + 1);
     }
-  }
-}
-
-function refuseOverlap(read: FieldReader, views: readonly LayerView[], path: string): void {
-  const entries = views.flatMap((view, index) => view.layers.map((entry) => ({ ...entry, view: index })));
-  entries.sort((x, y) => x.pool - y.pool || x.offset - y.offset);
-  for (let i = 1; i < entries.length; i++) {
-    const [previous, next] = [entries[i - 1], entries[i]] as [(typeof entries)[0], (typeof entries)[0]];
-    if (previous.pool !== next.pool || previous.offset + previous.bytes <= next.offset) continue;
-    read.refuse(
-      `${path}.views[${next.view}]`,
-      `layer ${next.layer} overlaps layer ${previous.layer} of views[${previous.view}] in pool ${next.pool}`,
-    );
   }
 }

@@ -1,6 +1,8 @@
 import { ProtocolError } from '../errors.js';
 import { type BlockRun, HOLE, runEnd } from '../geometry/block-run.js';
+import { typeName } from '../geometry/bounds.js';
 import type { PageTableGroup } from './page-table.js';
+import { repeatedSlot } from './repeated-slot.js';
 
 /**
  * Checks the destination slots a peer asks for against the page table it published. O(slots of the run), once per request.
@@ -8,7 +10,7 @@ import type { PageTableGroup } from './page-table.js';
  * @param blockEnd ordinals at or past it do not exist in the prompt
  * @param field how the message names the run
  * @param place of the rank that published the table: a context parallel rank r of n owns every n-th block from r on; default: all
- * @throws ProtocolError for a run past the prompt or of blocks that the rank does not own, a slot outside the pool, or a slot named
+ * @throws ProtocolError for slots that are no Int32Array, a run past the prompt or of blocks that the rank does not own, a slot outside the pool, or a slot named
  *   for two blocks (one would be lost)
  */
 export function validateRun(
@@ -21,6 +23,7 @@ export function validateRun(
   const refuse = (rule: string): never => {
     throw new ProtocolError(`${field} ${rule}`, { details: { field } });
   };
+  if (!(run.slots instanceof Int32Array)) refuse(`has slots that are no Int32Array, but ${typeName(run.slots)}`);
   if (!Number.isSafeInteger(run.begin) || run.begin < 0) refuse(`begins at ${String(run.begin)}`);
   const isState = group.kind === 'state';
   const stride = isState ? 1 : place.cpSize;
@@ -31,11 +34,12 @@ export function validateRun(
   if (run.begin > limit) refuse(`begins at block ${run.begin}, ${whole}`);
   const end = runEnd({ begin: run.begin, slots: run.slots, stride });
   if (end > limit) refuse(`ends at block ${end}, ${whole}`);
-  const seen = new Set<number>();
-  for (const slot of run.slots) {
-    if (slot === HOLE) continue;
-    if (slot < 0 || slot >= group.slotCount) refuse(`names slot ${slot}, the group has ${group.slotCount}`);
-    if (seen.has(slot)) refuse(`names slot ${slot} for two blocks`);
-    seen.add(slot);
+  const { slots } = run;
+  for (let i = 0; i < slots.length; i++) {
+    const slot = slots[i] as number;
+    if (slot !== HOLE && (slot < 0 || slot >= group.slotCount))
+      refuse(`names slot ${slot}, the group has ${group.slotCount}`);
   }
+  const twice = repeatedSlot(slots);
+  if (twice !== HOLE) refuse(`names slot ${twice} for two blocks`);
 }

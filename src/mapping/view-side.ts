@@ -70,6 +70,7 @@ export function pairGroups(source: PageTable, destination: PageTable): GroupPair
   return pairEntries(entriesByKey(source.layerGroups), entriesByKey(destination.layerGroups));
 }
 
+/** What both have of the same view and layer, by the groups it lies in; `pairGroups` for entries that were listed before. */
 export function pairEntries(
   source: ReadonlyMap<ViewKey, ReadonlyMap<number, PlacedEntry>>,
   destination: ReadonlyMap<ViewKey, ReadonlyMap<number, PlacedEntry>>,

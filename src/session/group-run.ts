@@ -1,6 +1,7 @@
-import type { KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
+import type { KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
 import { InternalError } from '../errors.js';
 import { type BlockRun, HOLE, joinRuns } from '../geometry/block-run.js';
+import { typeName } from '../geometry/bounds.js';
 import type { BlockSlice } from '../geometry/prefill-slice.js';
 import { sinkRange } from '../geometry/sink-range.js';
 import { type BlockRange, sourceRange } from '../geometry/source-range.js';
@@ -33,7 +34,8 @@ type Completeness = 'exact' | 'suffix';
  * @param slice in ordinals of the prompt, on every rank
  * @param ofWindow what a sliding window owes; all else must be complete
  * @returns in ordinals of the prompt; null where the group has nothing in the slice
- * @throws InternalError when the cache manager breaks its contract: more or less than asked, or a hole
+ * @throws InternalError when the cache manager breaks its contract: more or less than asked, a hole, no Int32Array of slots, or a slot that the
+ *   group does not have
  */
 export function groupRun(owner: RunOwner, index: number, slice: BlockSlice, ofWindow: Completeness): BlockRun | null {
   const { cache, promptLen, place } = owner;
@@ -64,17 +66,27 @@ function queried(
   { begin, end }: BlockRange,
   completeness: Completeness,
 ): BlockRun {
-  const run = cache.getBlockIdsRange(request, index, begin, end);
-  const runEnd = run.begin + run.slots.length;
+  const run: BlockRun | null | undefined = cache.getBlockIdsRange(request, index, begin, end);
   const refuse = (what: string): never => {
     throw new InternalError(`cache manager: group ${index} gave ${what} for [${begin}, ${end}) of request ${request}`, {
-      details: { group: index, begin, end, runBegin: run.begin, runEnd },
+      details: { group: index, begin, end, ...(run == null ? {} : { runBegin: run.begin }) },
     });
   };
+  // Managers are the user's own code: every number of theirs becomes a page address.
+  if (run === null || typeof run !== 'object') return refuse(`${String(run)} instead of a run`);
+  if (!(run.slots instanceof Int32Array)) return refuse(`slots that are no Int32Array (${typeName(run.slots)})`);
+  if (!Number.isSafeInteger(run.begin)) return refuse(`a run that begins at ${String(run.begin)}`);
+  const runEnd = run.begin + run.slots.length;
   const isComplete = run.begin === begin || (completeness === 'suffix' && run.begin > begin);
   if (!isComplete || runEnd !== end) refuse(`blocks [${run.begin}, ${runEnd})`);
-  if ((run.stride ?? 1) !== 1) refuse(`a run of stride ${run.stride}`);
-  if (run.slots.includes(HOLE)) refuse('a run with a hole');
+  if ((run.stride ?? 1) !== 1) refuse(`a run of stride ${String(run.stride)}`);
+  const { slots } = run;
+  const { slotCount } = cache.layerGroups[index] as LayerGroup;
+  for (let i = 0; i < slots.length; i++) {
+    const slot = slots[i] as number;
+    if (slot === HOLE) refuse(`a run with a hole, at block ${run.begin + i},`);
+    if (slot < 0 || slot >= slotCount) refuse(`slot ${slot} of ${slotCount} for block ${run.begin + i}`);
+  }
   return run;
 }
 

@@ -25,6 +25,7 @@ import { type EarlyRequest, EarlyRequests } from './early-requests.js';
 import { instanceFinding } from './instance-identity.js';
 import type { PeerLink } from './peer-link.js';
 import type { Peer } from './peer-registry.js';
+import { planningFailure } from './planning-failure.js';
 import { mayCancelUnasked, receiverRefusal } from './receiver-admission.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { SendTask } from './send-task.js';
@@ -377,7 +378,14 @@ export class Sender {
   #dispatch(session: TxSession, receiver: TxReceiver, slice: TxSlice): void {
     if (session.outcome !== null) return;
     const link = linkOf(receiver);
-    const plan = planSlice(link.mapping, slice.runs, receiver.runs);
+    let plan: TransferPlan;
+    try {
+      plan = planSlice(link.mapping, slice.runs, receiver.runs);
+    } catch (cause) {
+      const what = `request ${session.rid}: slice ${slice.seq} to ${receiver.peer.name} cannot be planned`;
+      this.#end(session, 'failed', planningFailure(cause, what));
+      return;
+    }
     const task = new SendTask(this.#nextTaskId++, receiver, slice, plan.stats.bytes);
     receiver.tasks.push(task);
     if (plan.stats.bytes === 0) {

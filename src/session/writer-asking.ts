@@ -5,6 +5,7 @@ import type { Counters } from './counters.js';
 import type { InboundSlots } from './inbound-slots.js';
 import { instanceFinding } from './instance-identity.js';
 import type { Peer } from './peer-registry.js';
+import { planningFailure } from './planning-failure.js';
 import type { ReceiveBook } from './receive-book.js';
 import type { RxGroup, RxSession } from './rx-session.js';
 import { RxWriter } from './rx-writer.js';
@@ -57,8 +58,7 @@ export class WriterAsking {
         }),
       );
     } catch (cause) {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
-      this.#o.onFailed(session, null, cause);
+      this.#o.onFailed(session, null, planningFailure(cause, `request ${session.rid}: its writers cannot be chosen`));
       return;
     }
     session.choose(peer.info, groups);
@@ -78,9 +78,9 @@ export class WriterAsking {
       this.#requireWriter(session, writer, peer);
       writer.bytesExpected = expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length);
     } catch (cause) {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
+      const error = planningFailure(cause, `request ${session.rid}: what ${writer.endpoint} writes cannot be planned`);
       this.#o.doubt(session.infoEndpoint);
-      this.#o.onFailed(session, writer, cause);
+      this.#o.onFailed(session, writer, error);
       return;
     }
     writer.peer = peer;

@@ -199,7 +199,15 @@ describe('explainCompatibility', () => {
   });
 
   it('a layer that two groups of one table hold is refused at the side that has it', () => {
-    const twice = info({}, { groups: [group(), group({ layers: [3] })] });
+    const apart = info({}, { groups: [group(), group({ layers: [4] })] }).pageTable;
+    const layerGroups = apart.layerGroups.map(({ views, ...rest }) => ({
+      ...rest,
+      views: views.map((view) => ({
+        ...view,
+        layers: view.layers.map((entry) => ({ ...entry, layer: Math.min(3, entry.layer) })),
+      })),
+    }));
+    const twice = info({ pageTable: { ...apart, layerGroups } });
     expect(explainCompatibility(info(), twice)).toEqual([
       {
         field: 'layerGroups[1].views',

@@ -269,3 +269,42 @@ describe('aux', () => {
     expect(() => planAux(mapping, 0, slot)).toThrow(/destination slot/);
   });
 });
+
+describe('planSlice: how it is counted and sorted', () => {
+  it.each([
+    [4, 16],
+    [16, 4],
+  ])('blocks of %i tokens into %i: the pairs of each part, in both orders, whatever the first block is', (from, to) => {
+    const [source, destination] = [from, to].map((tokensPerBlock) =>
+      table({ groups: [group({ tokensPerBlock, slotCount: 4096 })] }),
+    );
+    const mapping = mapPeer(source as PageTable, destination as PageTable);
+    // Scattered, over more than one digit of the sort.
+    const scattered = (count: number, step: number) =>
+      Int32Array.from({ length: count }, (_, i) => (i * step + 5) % 4096);
+    const [fineCount, coarseCount] = [1021, 255];
+    const [sourceSlots, destinationSlots] =
+      from < to
+        ? [scattered(fineCount, 1597), scattered(coarseCount, 611)]
+        : [scattered(coarseCount, 611), scattered(fineCount, 1597)];
+    // The smaller blocks begin inside a larger one.
+    const [sourceBegin, destinationBegin] = from < to ? [6, 1] : [1, 6];
+    const runs = [
+      [{ begin: sourceBegin, slots: sourceSlots }],
+      [{ begin: destinationBegin, slots: destinationSlots }],
+    ] as const;
+    const expected: number[][][] = [[], [], [], []];
+    for (let fine = 0; fine < 2048; fine++) {
+      const coarse = Math.floor(fine / 4);
+      const [at, other] = from < to ? [fine, coarse] : [coarse, fine];
+      const pair = [sourceSlots[at - sourceBegin], destinationSlots[other - destinationBegin]];
+      if (pair.every((slot) => slot !== undefined)) expected[fine % 4]?.push(pair as number[]);
+    }
+    const byOrdinal = planSlice(mapping, ...runs, 'ordinal').groups.map(({ slotPairs }) => [...slotPairs]);
+    expect(byOrdinal).toEqual(expected.map((pairs) => pairs.flat()));
+    const bySlot = planSlice(mapping, ...runs).groups.map(({ slotPairs }) => [...slotPairs]);
+    expect(bySlot).toEqual(
+      expected.map((pairs) => [...pairs].sort((x, y) => (x[0] as number) - (y[0] as number)).flat()),
+    );
+  });
+});
