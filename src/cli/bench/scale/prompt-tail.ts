@@ -1,5 +1,6 @@
 import { GrowingCacheManager } from '../../../cache/growing-cache-manager.js';
-import type { LayerGroup } from '../../../cache/kv-cache-manager.js';
+import type { KvCacheManager, LayerGroup } from '../../../cache/kv-cache-manager.js';
+import { ReservingCacheManager } from '../../../cache/reserving-cache-manager.js';
 import { InternalError } from '../../../errors.js';
 import { createRequest } from '../../../executor/create-request.js';
 import type { LlmRequest } from '../../../executor/request.js';
@@ -12,7 +13,12 @@ const TOKENS_PER_BLOCK = 32;
 const SHAPE = { kvHeads: 8, headDim: 128, dtype: 'bfloat16', poolLayout: 'per-layer', blockLayout: 'HND' } as const;
 const REQUEST_ID = 1;
 
+const MANAGERS = { growing: GrowingCacheManager, reserving: ReservingCacheManager } as const;
+export type ManagerName = keyof typeof MANAGERS;
+
 export interface PromptShape {
+  /** Default `growing`. */
+  readonly manager?: ManagerName;
   readonly promptTokens: number;
   readonly chunkTokens: number;
   readonly layers: number;
@@ -24,12 +30,12 @@ export interface PromptShape {
  * Why: no page is touched, so that what is measured is the work per slice and nothing else.
  */
 export class PromptTail {
-  readonly #cache: GrowingCacheManager;
+  readonly #cache: KvCacheManager;
   readonly #request: LlmRequest;
   readonly #mapping: PeerMapping;
   readonly #destinationRuns: readonly BlockRun[];
 
-  constructor({ promptTokens, chunkTokens, layers, windowTokens }: PromptShape) {
+  constructor({ manager = 'growing', promptTokens, chunkTokens, layers, windowTokens }: PromptShape) {
     const blocks = Math.ceil(promptTokens / TOKENS_PER_BLOCK);
     const layerIds = Array.from({ length: layers }, (_, layer) => layer);
     const group = (windowSize: number | null, odd: number): LayerGroup => ({
@@ -40,7 +46,7 @@ export class PromptTail {
       slotCount: blocks,
     });
     const layerGroups = [group(null, 0), group(windowTokens, 1)];
-    this.#cache = new GrowingCacheManager({ tokensPerBlock: TOKENS_PER_BLOCK, layerGroups });
+    this.#cache = new MANAGERS[manager]({ tokensPerBlock: TOKENS_PER_BLOCK, layerGroups });
     this.#request = createRequest({
       id: REQUEST_ID,
       promptTokens: new Uint32Array(promptTokens),

@@ -1,5 +1,3 @@
-import { setFlagsFromString } from 'node:v8';
-import { runInNewContext } from 'node:vm';
 import { SystemClock } from '../../../clock.js';
 import { PACKAGE_VERSION } from '../../../package-version.js';
 import { readOptions } from '../../options.js';
@@ -9,17 +7,18 @@ import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { type Percentiles, percentilesOf } from '../statistics.js';
 import { renderTable } from '../text-table.js';
-import { PromptTail } from './prompt-tail.js';
+import { allocatedBytes } from './allocated-bytes.js';
+import { type ManagerName, PromptTail } from './prompt-tail.js';
 import { SCALE_OPTIONS } from './scale-options.js';
 
 /** The same chunk may cost this much more in the longest prompt than in the shortest. */
 const BOUND_RATIO = 1.2;
 const WARM_UP_ROUNDS = 50;
-/** Few enough that no garbage collection happens while they are counted; the median of some tries drops those that were disturbed. */
-const COUNTED_SLICES = 8;
-const COUNTED_TRIES = 15;
+const MANAGERS: readonly ManagerName[] = ['growing', 'reserving'];
 
 interface ScaleRow {
+  /** Cache manager. */
+  readonly manager: ManagerName;
   readonly promptTokens: number;
   readonly chunkTokens: number;
   readonly pairs: number;
@@ -36,7 +35,7 @@ export async function scaleCommand(args: readonly string[]): Promise<number> {
   const options = readOptions(SCALE_OPTIONS, args);
   checkJsonTarget(options.json);
   const lengths = [...options.promptTokens].sort((a, b) => a - b);
-  const [shortest, longest] = [lengths[0] ?? 0, lengths.at(-1) ?? 0];
+  const shortest = lengths[0] ?? 0;
   if (shortest < options.chunkTokens) {
     throw new UsageError(
       `--prompt-tokens: ${shortest} is shorter than the chunk of ${options.chunkTokens} (--chunk-tokens)`,
@@ -44,21 +43,35 @@ export async function scaleCommand(args: readonly string[]): Promise<number> {
   }
   const startedAt = new Date().toISOString();
   const { chunkTokens, layers, windowTokens } = options;
-  const tails = lengths.map((promptTokens) => new PromptTail({ promptTokens, chunkTokens, layers, windowTokens }));
+  const cases = MANAGERS.flatMap((manager) =>
+    lengths.map((promptTokens) => ({
+      manager,
+      promptTokens,
+      tail: new PromptTail({ manager, promptTokens, chunkTokens, layers, windowTokens }),
+    })),
+  );
+  const tails = cases.map(({ tail }) => tail);
   const samples = measure(tails, options.rounds);
-  const rows = tails.map((tail, index): ScaleRow => {
+  const allocated = allocatedBytes(tails.map((tail) => () => tail.planLastSlice()));
+  const rows = cases.map(({ manager, promptTokens, tail }, index): ScaleRow => {
     const { stats } = tail.planLastSlice();
     return {
-      promptTokens: lengths[index] ?? 0,
+      manager,
+      promptTokens,
       chunkTokens,
       pairs: stats.pairs,
       fragments: stats.fragments,
       sliceUs: percentilesOf(samples[index] ?? []) as Percentiles,
-      allocatedBytes: allocatedBytes(tail),
+      allocatedBytes: allocated[index] ?? 0,
       samples: samples[index] ?? [],
     };
   });
-  const checks = checksOf(rows, options.judge);
+  const checks = MANAGERS.flatMap((manager) =>
+    checksOf(
+      rows.filter((row) => row.manager === manager),
+      options.judge,
+    ),
+  );
   const output: BenchOutput<ScaleRow> = {
     schema: OUTPUT_SCHEMA,
     bench: 'scale',
@@ -68,14 +81,14 @@ export async function scaleCommand(args: readonly string[]): Promise<number> {
     settings: options,
     machine: describeMachine(null),
     results: rows,
-    ratios: Object.fromEntries(checks.map(({ name, subject, value }) => [name, { [subject]: value }])),
+    ratios: ratiosOf(checks),
     checks,
     interrupted: false,
   };
   const out = options.json === '-' ? process.stderr : process.stdout;
   out.write(`${scaleTable(rows)}\n`);
   for (const check of checks) {
-    const text = `${check.name}, ${longest} against ${shortest} tokens: ${check.value.toFixed(2)} <= ${check.bound}`;
+    const text = `${check.name}, ${check.subject} against ${shortest} tokens: ${check.value.toFixed(2)} <= ${check.bound}`;
     out.write(`${check.met ? 'met' : 'NOT MET'}  ${text}\n`);
   }
   writeJson(options.json, output);
@@ -96,22 +109,6 @@ function measure(tails: readonly PromptTail[], rounds: number): readonly number[
   return samples;
 }
 
-function allocatedBytes(tail: PromptTail): number {
-  setFlagsFromString('--expose-gc');
-  const collect = runInNewContext('gc') as () => void;
-  const used = (): number => {
-    const { heapUsed, arrayBuffers } = process.memoryUsage();
-    return heapUsed + arrayBuffers;
-  };
-  const tries = Array.from({ length: COUNTED_TRIES }, () => {
-    collect();
-    const before = used();
-    for (let i = 0; i < COUNTED_SLICES; i++) tail.planLastSlice();
-    return (used() - before) / COUNTED_SLICES;
-  });
-  return Math.round(percentilesOf(tries)?.p50 ?? 0);
-}
-
 function checksOf(rows: readonly ScaleRow[], judged: boolean): readonly Check[] {
   const [shortest, longest] = [rows[0], rows.at(-1)];
   if (shortest === undefined || longest === undefined || rows.length < 2) return [];
@@ -122,7 +119,7 @@ function checksOf(rows: readonly ScaleRow[], judged: boolean): readonly Check[] 
     ] as const
   ).map(([name, value]) => ({
     name,
-    subject: String(longest.promptTokens),
+    subject: `${longest.promptTokens} ${longest.manager}`,
     met: value <= BOUND_RATIO,
     judged,
     value,
@@ -131,10 +128,17 @@ function checksOf(rows: readonly ScaleRow[], judged: boolean): readonly Check[] 
   }));
 }
 
+function ratiosOf(checks: readonly Check[]): Record<string, Record<string, number>> {
+  const ratios: Record<string, Record<string, number>> = {};
+  for (const { name, subject, value } of checks) ratios[name] = { ...ratios[name], [subject]: value };
+  return ratios;
+}
+
 function scaleTable(rows: readonly ScaleRow[]): string {
   return renderTable(
-    ['prompt', 'chunk', 'pairs', 'fragments', 'slice p50 us', 'p99', 'allocated bytes'],
-    rows.map(({ promptTokens, chunkTokens, pairs, fragments, sliceUs, allocatedBytes: bytes }) => [
+    ['cache manager', 'prompt', 'chunk', 'pairs', 'fragments', 'slice p50 us', 'p99', 'allocated bytes'],
+    rows.map(({ manager, promptTokens, chunkTokens, pairs, fragments, sliceUs, allocatedBytes: bytes }) => [
+      manager,
       String(promptTokens),
       ...[chunkTokens, pairs, fragments].map(String),
       sliceUs.p50.toFixed(1),
