@@ -97,6 +97,13 @@ std::uint64_t bytes_of(const ContentJob& job) {
 }  // namespace
 
 Status PageKernels::fill(const ContentJob& job, const CudaStream& stream, std::uint64_t* bytes) const {
+  DeviceBuffer uploaded;
+  Status status = enqueue_fill(job, stream, &uploaded, bytes);
+  return status.is_ok() ? stream.synchronize() : status;
+}
+
+Status PageKernels::enqueue_fill(const ContentJob& job, const CudaStream& stream, DeviceBuffer* buffer,
+                                 std::uint64_t* bytes) const {
   UploadedJob uploaded;
   Status status = upload_job(context_, job, stream, &uploaded);
   if (!status.is_ok()) return status;
@@ -104,7 +111,8 @@ Status PageKernels::fill(const ContentJob& job, const CudaStream& stream, std::u
   status = launch(fill_, blocks, kContentThreads, 0, stream, &uploaded.arguments);
   if (!status.is_ok()) return status;
   *bytes = bytes_of(job);
-  return stream.synchronize();
+  *buffer = std::move(uploaded.buffer);
+  return Status::ok();
 }
 
 Status PageKernels::verify(const ContentJob& job, const CudaStream& stream, ContentCheck* out) const {

@@ -9,6 +9,7 @@
 #include "device/copy_plan.h"
 #include "device/cuda_context.h"
 #include "device/cuda_stream.h"
+#include "device/device_buffer.h"
 
 namespace kvt {
 
@@ -49,6 +50,9 @@ class PageKernels {
   // thread.
   Status fill(const ContentJob& job, const CudaStream& stream, std::uint64_t* bytes) const;
   Status verify(const ContentJob& job, const CudaStream& stream, ContentCheck* out) const;
+  // Queues the fill and returns; `uploaded` must stay until the stream has run it.
+  Status enqueue_fill(const ContentJob& job, const CudaStream& stream, DeviceBuffer* uploaded,
+                      std::uint64_t* bytes) const;
 
  private:
   explicit PageKernels(std::shared_ptr<const CudaContext> context) : context_(std::move(context)) {}

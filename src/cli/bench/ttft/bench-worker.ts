@@ -42,7 +42,7 @@ export class BenchWorker {
 
   static async open(settings: WorkerSettings, say: (event: WorkerEvent) => void): Promise<BenchWorker> {
     const server = await BenchServer.open(settings);
-    say({ kind: 'ready', endpoint: server.endpoint, path: settings.agent === 'host' ? 'host' : 'rdma' });
+    say({ kind: 'ready', endpoint: server.endpoint, path: pathOf(settings) });
     return new BenchWorker(server, settings, say);
   }
 
@@ -178,6 +178,12 @@ export class BenchWorker {
       this.#say({ kind: 'requestFailed', key, error: describeError(error) });
     }
   }
+}
+
+/** What moves the pages; of several that may, the agent takes the cheapest for each slice. */
+function pathOf({ agent, device, path }: WorkerSettings): string {
+  if (device === undefined) return agent === 'host' ? 'host' : 'rdma';
+  return path ?? (agent === 'host' ? 'p2p' : 'cheapest');
 }
 
 function firstWrongOf(found: readonly PageVerification[]): string | null {
