@@ -77,8 +77,10 @@ if wants big-slices && [ "$gpus" -ge 2 ]; then
     --total-bytes 2Gi --slice-pages 32k --blocks 16,32 --rounds "${ROUNDS:-7}" --json "$results/transfer-big-slices.json"
 fi
 if wants interference && [ "$gpus" -ge 2 ]; then
-  step 'interference' "$node" dist/cli/main.js bench interference --gpus 0:1 --blocks 16,32 --rounds "${ROUNDS:-9}" \
-    --json "$results/interference.json"
+  step 'interference' "$node" dist/cli/main.js bench interference --gpus 0:1 --blocks 16,32 --chunk 2k \
+    --rounds "${ROUNDS:-9}" --json "$results/interference-2k.json"
+  step 'interference, chunks of 8,192 tokens' "$node" dist/cli/main.js bench interference --gpus 0:1 --blocks 16 --chunk 8k \
+    --loads own --rounds "${ROUNDS:-9}" --json "$results/interference-8k.json"
 fi
 if wants ttft; then
   pair=0:0

@@ -66,6 +66,7 @@ Napi::Value NativeGemm::open(const Napi::CallbackInfo& info) {
         std::shared_ptr<const CudaContext> context;
         Status status = shared->devices->get(shared->ordinal, &context);
         if (status.is_ok()) {
+          shared->buffers.emplace(context);
           status = GemmWorkload::create(std::move(context), shared->shape, shared->library, &shared->workload);
         }
         if (status.is_ok()) *opened = {shared->workload->library(), shared->workload->version()};
@@ -94,9 +95,14 @@ Status NativeGemm::run_step(Shared* shared, Step* step) {
   for (const auto& job : step->jobs) {
     if (!status.is_ok()) break;
     std::uint64_t bytes = 0;
-    DeviceBuffer uploaded;
-    status = kernels->enqueue_fill(job->job, workload.stream(), &uploaded, &bytes);
-    step->uploaded.push_back(std::move(uploaded));
+    DeviceBuffer buffer;
+    {
+      const std::lock_guard buffers_lock(shared->buffers_mutex);
+      status = shared->buffers->take(PageKernels::upload_bytes(job->job), &buffer);
+    }
+    if (!status.is_ok()) break;
+    status = kernels->enqueue_fill(job->job, workload.stream(), buffer, &bytes);
+    step->uploaded.push_back(std::move(buffer));
     step->bytes += bytes;
   }
   if (status.is_ok()) status = step->mark.record(workload.stream());
@@ -123,14 +129,16 @@ Napi::Value NativeGemm::forward(const Napi::CallbackInfo& info) {
         if (!status.is_ok()) step->jobs.clear();
         return status;
       },
-      [step, environment](Napi::Env e, const Nothing&) {
+      [shared = shared_, step, environment](Napi::Env e, const Nothing&) {
         auto out = Napi::Object::New(e);
         out["event"] = environment->desk().keep_event(std::move(step->mark));
         out["bytes"] = static_cast<double>(step->bytes);
         out["done"] = PromiseWorker<Nothing>::run(
             e,
-            [step](Nothing*) {
+            [shared, step](Nothing*) {
               Status status = step->ended.synchronize();
+              const std::lock_guard lock(shared->buffers_mutex);
+              for (DeviceBuffer& buffer : step->uploaded) shared->buffers->give_back(std::move(buffer));
               step->uploaded.clear();
               step->jobs.clear();
               return status;

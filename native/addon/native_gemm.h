@@ -2,10 +2,12 @@
 
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "addon/environment.h"
 #include "addon/napi_setup.h"
+#include "device/device_buffer_pool.h"
 #include "device/gemm_workload.h"
 
 namespace kvt {
@@ -29,6 +31,9 @@ class NativeGemm final : public Napi::ObjectWrap<NativeGemm> {
     std::shared_ptr<OpenDevices> devices;
     std::mutex mutex;  // held through each call into the workload
     std::unique_ptr<GemmWorkload> workload;
+    std::mutex buffers_mutex;
+    // Kept until the end: freeing device memory waits for everything that runs, the transfer behind a step included.
+    std::optional<DeviceBufferPool> buffers;
   };
   struct Step;
 

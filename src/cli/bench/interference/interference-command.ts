@@ -18,24 +18,30 @@ const SLOW_DOWN = 0.02;
 
 interface Variant {
   readonly name: string;
-  readonly lane: string | null;
-  readonly path: string | null;
+  readonly lane: string;
+  readonly path: string;
   readonly load: TransferLoad;
+}
+
+interface PairedSample extends PrefillSample {
+  /** The same prefill alone, mean of the one before and the one after. */
+  readonly aloneMs: number;
 }
 
 interface InterferenceRow {
   readonly variant: string;
-  readonly path: string | null;
-  readonly load: TransferLoad | null;
+  readonly path: string;
+  readonly load: TransferLoad;
   readonly model: string;
   readonly chunkTokens: number;
   readonly chunks: number;
   readonly prefillMs: Percentiles | null;
-  /** Over the prefill alone of the same round, minus 1. */
+  readonly aloneMs: Percentiles | null;
+  /** Over the prefills alone around it, minus 1. */
   readonly slowDown: Percentiles | null;
   readonly gigabytesPerSecond: number;
   readonly wrongBytes: number;
-  readonly samples: readonly PrefillSample[];
+  readonly samples: readonly PairedSample[];
 }
 
 /** `kv-transceiver bench interference`. @returns the exit code */
@@ -47,17 +53,15 @@ export async function interferenceCommand(args: readonly string[]): Promise<numb
     return { name: `p2p-${copyBlocks}`, agent: 'host', path: 'p2p', copyBlocks };
   });
   if (await isAgentAvailable('nixl')) lanes.push({ name: 'rdma', agent: 'nixl', path: 'rdma' });
-  const loads: readonly TransferLoad[] = ['own', 'saturating'];
-  const variants: Variant[] = [
-    { name: 'alone', lane: null, path: null, load: 'own' },
-    ...lanes.flatMap(({ name, path }) => loads.map((load) => ({ name: `${name} ${load}`, lane: name, path, load }))),
-  ];
+  const variants: Variant[] = lanes.flatMap(({ name, path }) =>
+    options.loads.map((load) => ({ name: `${name} ${load}`, lane: name, path, load })),
+  );
 
   const startedAt = new Date().toISOString();
   const progress = new Progress((options.rounds + 1) * variants.length);
   const receiver = new ReceiverProcess();
   const run = new InterferenceRun(options, receiver);
-  const samples = new Map<string, PrefillSample[]>(variants.map(({ name }) => [name, []]));
+  const samples = new Map<string, PairedSample[]>(variants.map(({ name }) => [name, []]));
   const wrong = new Map<string, number>();
   let library = { path: '', version: 0 };
   let interrupted = false;
@@ -72,8 +76,12 @@ export async function interferenceCommand(args: readonly string[]): Promise<numb
     library = await run.open(lanes);
     for (let round = -1; round < options.rounds; round++) {
       for (const { name, lane, load } of variants) {
-        const sample = await run.prefill(lane, load);
-        if (round >= 0) samples.get(name)?.push(sample);
+        // Before and after, so that what drifts over seconds (clocks, heat) counts on both sides.
+        const before = await run.prefill(null, load);
+        const beside = await run.prefill(lane, load);
+        const after = await run.prefill(null, load);
+        const aloneMs = (before.elapsedMs + after.elapsedMs) / 2;
+        if (round >= 0) samples.get(name)?.push({ ...beside, aloneMs });
         progress.advance(name);
       }
     }
@@ -126,28 +134,24 @@ async function checkGpus({ gpus }: InterferenceOptions): Promise<void> {
 function toRow(
   { model, chunk, chunks }: InterferenceOptions,
   { name, lane, path, load }: Variant,
-  samples: ReadonlyMap<string, readonly PrefillSample[]>,
+  samples: ReadonlyMap<string, readonly PairedSample[]>,
   wrong: ReadonlyMap<string, number>,
 ): InterferenceRow {
   const own = samples.get(name) ?? [];
-  const alone = samples.get('alone') ?? [];
-  const paired = own.flatMap(({ elapsedMs }, round) => {
-    const base = alone[round];
-    return base === undefined || lane === null ? [] : [elapsedMs / base.elapsedMs - 1];
-  });
   const elapsedMs = own.reduce((sum, sample) => sum + sample.elapsedMs, 0);
   const bytes = own.reduce((sum, sample) => sum + sample.bytesMoved, 0);
   return {
     variant: name,
     path,
-    load: lane === null ? null : load,
+    load,
     model,
     chunkTokens: chunk,
     chunks,
     prefillMs: percentilesOf(own.map((sample) => sample.elapsedMs)),
-    slowDown: percentilesOf(paired),
+    aloneMs: percentilesOf(own.map((sample) => sample.aloneMs)),
+    slowDown: percentilesOf(own.map((sample) => sample.elapsedMs / sample.aloneMs - 1)),
     gigabytesPerSecond: elapsedMs === 0 ? 0 : bytes / 1e6 / elapsedMs,
-    wrongBytes: lane === null ? 0 : (wrong.get(lane) ?? 0),
+    wrongBytes: wrong.get(lane) ?? 0,
     samples: own,
   };
 }
@@ -184,11 +188,11 @@ function checksOf(rows: readonly InterferenceRow[], judged: boolean): readonly C
 
 function tableOf(rows: readonly InterferenceRow[]): string {
   return renderTable(
-    ['variant', 'prefill ms', 'p99', 'slow-down', 'moved GB/s', 'wrong bytes'],
+    ['variant', 'prefill ms', 'alone ms', 'slow-down', 'moved GB/s', 'wrong bytes'],
     rows.map((row) => [
       row.variant,
       row.prefillMs?.p50.toFixed(2) ?? '-',
-      row.prefillMs?.p99.toFixed(2) ?? '-',
+      row.aloneMs?.p50.toFixed(2) ?? '-',
       row.slowDown === null ? '-' : `${(100 * row.slowDown.p50).toFixed(2)} %`,
       row.gigabytesPerSecond.toFixed(1),
       String(row.wrongBytes),

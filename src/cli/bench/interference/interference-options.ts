@@ -16,6 +16,12 @@ export const INTERFERENCE_OPTIONS = {
   rounds: value('N', 'measurements of each variant; all take turns in each', read.count(1), '9'),
   pageBytes: value('SIZE', 'bytes of one page', read.size, '32k'),
   blocks: value('LIST', 'blocks of a p2p copy, each takes one multiprocessor', read.list(read.count(1, 1024)), '16'),
+  loads: value(
+    'LIST',
+    "transfers beside the prefill: own (each chunk's pages, behind its event) or saturating (all the time)",
+    read.list(read.choice('load', ['own', 'saturating'])),
+    'own,saturating',
+  ),
   seed: value('N', 'seed of the page order', read.count(0), '1'),
   json: value('FILE', 'write the report as JSON; - = standard output', read.text),
   judge: flag('exit code 1 when a figure misses its bound'),

@@ -19,7 +19,7 @@ export const TRANSFER_OPTIONS = {
     read.list(read.count(1, 1024)),
     '16,32',
   ),
-  slicePages: value('N', 'device memory: pages of one slice', read.count(1), '2048'),
+  slicePages: value('N', 'device memory: pages of one slice', read.size, '2k'),
   aborts: value('N', 'device memory: slices cancelled under way, and as many behind an event', read.count(0), '100'),
   seed: value('N', 'seed of the page order', read.count(0), '1'),
   json: value('FILE', 'write the report as JSON; - = standard output', read.text),
