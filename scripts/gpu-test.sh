@@ -90,7 +90,7 @@ if wants ttft; then
     for row in ${TTFT_ROWS:-8k,2k,5 32k,8k,3 128k,16k,1}; do
       IFS=, read -r prompt chunk requests <<<"$row"
       step "ttft $model $prompt" "$node" dist/cli/main.js bench ttft --engine gemm --memory device --gpus "$pair" --model "$model" \
-        --prompt-tokens "$prompt" --chunk "$chunk" --requests "$requests" --variants "${TTFT_VARIANTS:-monolithic,pipelined}" \
+        --prompt-tokens "$prompt" --chunk "$chunk" --requests "$requests" --variants "${TTFT_VARIANTS:-monolithic,pipelined}" --warm-up "${WARM_UP:-200}" \
         --json "$results/ttft-$model-$prompt.json"
     done
   done

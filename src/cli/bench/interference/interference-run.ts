@@ -89,10 +89,15 @@ export class InterferenceRun {
     const flow = { isOver: false };
     const startMs = this.#clock.now();
     const saturated = lane !== null && load === 'saturating' ? this.#saturate(lane, flow) : Promise.resolve(0);
+    saturated.catch(() => {});
     let last: GemmStep | null = null;
     for (let index = 0; index < chunks; index++) {
       last = await this.#workload().forward(chunk, index * chunk);
-      if (lane !== null && load === 'own') moved.push(this.#sendChunk(lane, last.event));
+      if (lane === null || load !== 'own') continue;
+      const sent = this.#sendChunk(lane, last.event);
+      // Awaited at the end; until then a failure has nobody to tell.
+      sent.catch(() => {});
+      moved.push(sent);
     }
     await last?.done;
     const elapsedMs = this.#clock.now() - startMs;

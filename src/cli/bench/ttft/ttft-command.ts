@@ -122,11 +122,13 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   return failedChecks(checks).length === 0 ? 0 : 1;
 }
 
-/** The first request pays for the handshake and for cold code; it is not reported. Every context parallel rank has a block of it. */
+/** The first requests pay for the handshake and for cold code; they are not reported. Every context parallel rank has a block of it. */
 async function warmUp(cluster: TtftCluster, options: TtftOptions, { shapes, pools }: TtftPlan): Promise<void> {
   const stripes = [shapes.context, shapes.generation].map(stripeTokens);
   const room = [pools.context, pools.generation].map(({ slots }, side) => slots.blocks * (stripes[side] as number));
   const tokens = Math.min(2 * Math.max(...stripes), ...room);
-  const warm = { ...plannedRequest(options, shapes, 'pipelined', tokens, 0, 2 ** 31), contextWarmTokens: 0 };
-  await cluster.measure(await cluster.prepare(warm));
+  for (let request = 0; request < options.warmUp; request++) {
+    const planned = plannedRequest(options, shapes, 'pipelined', tokens, 0, 2 ** 31 + request);
+    await cluster.measure(await cluster.prepare({ ...planned, contextWarmTokens: 0 }));
+  }
 }

@@ -41,6 +41,12 @@ export const TTFT_OPTIONS = {
     read.count(1),
     '3',
   ),
+  warmUp: value(
+    'N',
+    'short requests before the measured ones; a few hundred until all code is compiled, as in a server that runs',
+    read.count(1),
+    '1',
+  ),
   variants: value(
     'LIST',
     `variants to run: ${TTFT_VARIANTS.join(', ')}`,
