@@ -7,12 +7,15 @@
 #   native-tests   kernels, device memory and p2p, from C++
 #   node-tests     test/gpu, from TypeScript
 #   bench          bench transfer on one GPU and on two
+#   big-slices     bench transfer again, with slices as a chunk of 8,192 tokens makes them
+#   interference   bench interference, two GPUs
+#   ttft           bench ttft --engine gemm, two GPUs: TTFT_MODELS, prompts of 8k, 32k and 128k tokens
 #   native-bench   kernels and two processes without an agent; a writer that is killed
 #   soak           100,000 slices (SOAK_SLICES)
 #   sanitize       kernels under compute-sanitizer
 #
-# Results: host.json (what ran where), native-tests.json, node-tests.txt, soak.txt, transfer-*.json, single.json, pair*.json,
-# kill.json.
+# Results: host.json (what ran where), native-tests.json, node-tests.txt, soak.txt, transfer-*.json, interference.json,
+# ttft-*.json, single.json, pair*.json, kill.json.
 set -uo pipefail
 [ $# -ge 1 ] || { echo "usage: gpu-test.sh RESULTS_FOLDER [PART]..." >&2; exit 2; }
 mkdir -p "$1"
@@ -69,6 +72,29 @@ if wants bench; then
       --rounds "${ROUNDS:-7}" --json "$results/transfer-two-gpus.json"
   fi
 fi
+if wants big-slices && [ "$gpus" -ge 2 ]; then
+  step 'transfer, big slices' "$node" dist/cli/main.js bench transfer --memory device --page-bytes 4k,32k --gpus 0:1 \
+    --total-bytes 2Gi --slice-pages 32k --blocks 16,32 --rounds "${ROUNDS:-7}" --json "$results/transfer-big-slices.json"
+fi
+if wants interference && [ "$gpus" -ge 2 ]; then
+  step 'interference' "$node" dist/cli/main.js bench interference --gpus 0:1 --blocks 16,32 --chunk 2k \
+    --rounds "${ROUNDS:-9}" --json "$results/interference-2k.json"
+  step 'interference, chunks of 8,192 tokens' "$node" dist/cli/main.js bench interference --gpus 0:1 --blocks 16 --chunk 8k \
+    --loads own --rounds "${ROUNDS:-9}" --json "$results/interference-8k.json"
+fi
+if wants ttft; then
+  pair=0:0
+  [ "$gpus" -ge 2 ] && pair=0:1
+  for model in ${TTFT_MODELS:-llama-3.1-8b qwen3-32b}; do
+    # prompt, chunk, requests
+    for row in ${TTFT_ROWS:-8k,2k,5 32k,8k,3 128k,16k,1}; do
+      IFS=, read -r prompt chunk requests <<<"$row"
+      step "ttft $model $prompt" "$node" dist/cli/main.js bench ttft --engine gemm --memory device --gpus "$pair" --model "$model" \
+        --prompt-tokens "$prompt" --chunk "$chunk" --requests "$requests" --variants "${TTFT_VARIANTS:-monolithic,pipelined}" --warm-up "${WARM_UP:-200}" \
+        --json "$results/ttft-$model-$prompt.json"
+    done
+  done
+fi
 if wants native-bench; then
   step 'one GPU' "$native/kvt_device_bench" single "$results/single.json"
   if [ "$gpus" -ge 2 ]; then
@@ -81,6 +107,8 @@ if wants native-bench; then
   fi
 fi
 if wants sanitize; then
+  # The toolkit's own folder is often not on the PATH.
+  export PATH="$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer"
   for tool in memcheck racecheck; do
     # --error-exitcode makes a finding a failure.
     step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$native/kvt_device_tests" --gtest_brief=1 \

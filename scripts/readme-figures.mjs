@@ -109,7 +109,144 @@ function dispatchFigures() {
   });
 }
 
-const SECTIONS = { ttft: ttftFigures, transfer: transferFigures, dispatch: dispatchFigures };
+/** Every result of a machine whose name begins so, without dates: one run on GPUs writes several. */
+function resultsNamed(prefix) {
+  if (!existsSync(RESULTS)) return [];
+  return readdirSync(RESULTS, { withFileTypes: true })
+    .filter((entry) => entry.isDirectory() && entry.name !== 'local')
+    .flatMap(({ name: machine }) =>
+      readdirSync(join(RESULTS, machine))
+        .filter((file) => file.startsWith(prefix) && file.endsWith('.json'))
+        .map((file) => ({
+          machine,
+          file,
+          output: JSON.parse(readFileSync(join(RESULTS, machine, file), 'utf8')),
+        })),
+    );
+}
+
+const percent = (share, digits = 0) => (share == null ? '-' : `${(100 * share).toFixed(digits)} %`);
+const onGpus = ({ machine, file, output }) => {
+  const gpus = output.machine.gpus.map(({ name }) => name);
+  return `${gpus.length} x ${gpus[0]}, commit ${output.commit.slice(0, 7)}: ${link(machine, file)}`;
+};
+
+function deviceTransferFigures() {
+  return resultsNamed('device-transfer-').flatMap((result) => {
+    const { output } = result;
+    if (output.settings.gpus[0] === output.settings.gpus[1]) return [];
+    const lanes = [...new Set(output.results.map(({ lane }) => lane))];
+    const kinds = [...new Set(output.results.map((row) => `${row.kind} ${row.pageBytes}`))];
+    const rows = kinds.map((kind) => {
+      const own = output.results.filter((row) => `${row.kind} ${row.pageBytes}` === kind);
+      const first = own[0];
+      const cells = lanes.map((lane) => {
+        const row = own.find((other) => other.lane === lane);
+        return row === undefined ? '-' : `${row.gigabytesPerSecond.p50.toFixed(1)} (${percent(row.shareOfRoof, 1)})`;
+      });
+      const what =
+        first.kind === 'split'
+          ? `${first.pageBytes / 1024} KiB pieces of larger pages`
+          : `${first.pageBytes / 1024} KiB pages`;
+      return [what, `${first.bytes / 2 ** 20} MiB`, first.roofGigabytesPerSecond.p50.toFixed(0), ...cells];
+    });
+    const { slices, aborts } = output;
+    const quantile = (values, share) => [...values].sort((a, b) => a - b)[Math.ceil(share * values.length) - 1];
+    const times = [
+      `A slice of 2,048 pages costs the JS thread ${quantile(slices.submitUs, 0.5).toFixed(1)} µs and the progress thread ${quantile(slices.postingUs, 0.5).toFixed(1)} µs;`,
+      `from a CUDA event to the end of a page queued behind it: ${quantile(slices.eventToPageUs, 0.5).toFixed(1)} µs (medians).`,
+    ];
+    if (aborts != null) {
+      times.push(
+        `Pages of slices cancelled under way are free after ${quantile(aborts.freeMs, 0.99).toFixed(1)} ms (p99 of ${aborts.freeMs.length}), ` +
+          `${aborts.wrongBytes} bytes land in them afterwards; of slices queued behind an event after the rest of the forward ` +
+          `(${quantile(aborts.behindEventMs, 0.99).toFixed(0)} ms).`,
+      );
+    }
+    return [
+      `Scattered pages between two GPUs in slices of ${output.settings.slicePages.toLocaleString('en-US')}, GB/s (median) and share of one contiguous copy of the same bytes; \`p2p-16\` copies with 16 blocks.`,
+      '',
+      ...table(['what', 'moved', 'contiguous', ...lanes], rows),
+      '',
+      times.join(' '),
+      '',
+      onGpus(result),
+      '',
+    ];
+  });
+}
+
+function gpuTtftFigures() {
+  const found = resultsNamed('gpu-ttft-')
+    .flatMap((result) => result.output.results.map((row) => ({ result, row })))
+    .filter(({ row }) => row.variant === 'pipelined')
+    .sort((a, b) => a.row.model.localeCompare(b.row.model) || a.row.promptTokens - b.row.promptTokens);
+  if (found.length === 0) return [];
+  const rows = found.map(({ result, row }) => [
+    row.model,
+    row.promptTokens,
+    row.chunkTokens,
+    row.requests,
+    ms(row.prefillMs.p50),
+    ms(row.lastSliceMs.p50),
+    ms(row.exposedTailMs.p50),
+    (row.exposedTailMs.p50 / row.lastSliceMs.p50).toFixed(2),
+    row.wrongBytes,
+    link(result.machine, result.file),
+  ]);
+  return [
+    'Pipelined prefill on one GPU (its matrix products by cuBLAS, then its pages) to a server on another; medians in ms. The last slice counts from the end of its chunk.',
+    '',
+    ...table(
+      [
+        'model',
+        'prompt',
+        'chunk',
+        'requests',
+        'prefill',
+        'last slice',
+        'exposed tail',
+        'tail / slice',
+        'wrong bytes',
+        'result',
+      ],
+      rows,
+    ),
+    '',
+  ];
+}
+
+function interferenceFigures() {
+  const rows = resultsNamed('gpu-interference-').flatMap((result) =>
+    result.output.results.map((row) => [
+      row.chunkTokens,
+      row.path,
+      row.variant.startsWith('p2p-') ? row.variant.split(' ')[0].slice(4) : '-',
+      row.load,
+      row.gigabytesPerSecond.toFixed(1),
+      ms(row.aloneMs.p50),
+      ms(row.prefillMs.p50),
+      percent(row.slowDown.p50, 1),
+      link(result.machine, result.file),
+    ]),
+  );
+  if (rows.length === 0) return [];
+  return [
+    "What transfers cost the prefill beside them (llama-3.1-8b, four chunks): `own` moves each chunk's pages behind its event, `saturating` keeps the path busy all the time.",
+    '',
+    ...table(['chunk', 'path', 'blocks', 'load', 'GB/s', 'alone ms', 'beside ms', 'slow-down', 'result'], rows),
+    '',
+  ];
+}
+
+const SECTIONS = {
+  ttft: ttftFigures,
+  transfer: transferFigures,
+  dispatch: dispatchFigures,
+  'gpu-transfer': deviceTransferFigures,
+  'gpu-ttft': gpuTtftFigures,
+  'gpu-interference': interferenceFigures,
+};
 
 /** README.md with every `<!-- figures:NAME -->` ... `<!-- /figures:NAME -->` filled from the results. */
 export function updatedReadme() {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "addon/arguments.h"
+#include "addon/content_job.h"
 #include "addon/promise_worker.h"
 #include "core/page_content.h"
 
@@ -15,14 +16,6 @@ namespace kvt {
 namespace {
 
 constexpr std::size_t kEntryRecord = 11;
-
-// A job together with what keeps its memory mapped until it has run.
-struct LeasedJob {
-  ContentJob job;
-  std::vector<MemoryLease> leases;
-  int device = -1;  // whose kernels do the work; host memory otherwise
-  std::shared_ptr<OpenDevices> devices;
-};
 
 // Kernels and a stream of the job's own, so that several jobs run beside each other.
 Status open_kernels(const LeasedJob& leased, std::shared_ptr<const PageKernels>* kernels, CudaStream* stream) {
@@ -78,12 +71,14 @@ void lease_pools(Napi::Env env, const Environment& environment, LeasedJob* lease
   leased->devices = environment.desk().devices();
 }
 
-std::shared_ptr<LeasedJob> read_job(const Napi::CallbackInfo& info, const Environment& environment) {
+}  // namespace
+
+std::shared_ptr<LeasedJob> read_job(const Napi::CallbackInfo& info, std::size_t from, const Environment& environment) {
   const Napi::Env env = info.Env();
-  const auto entries = to_array<Napi::Float64Array>(info, 0, napi_float64_array, "entries");
-  const auto slots = to_array<Napi::Int32Array>(info, 1, napi_int32_array, "slots");
-  const auto numbers = to_array<Napi::Float64Array>(info, 2, napi_float64_array, "job");
-  const auto seeds = to_array<Napi::BigUint64Array>(info, 3, napi_biguint64_array, "tokenSeeds");
+  const auto entries = to_array<Napi::Float64Array>(info, from, napi_float64_array, "entries");
+  const auto slots = to_array<Napi::Int32Array>(info, from + 1, napi_int32_array, "slots");
+  const auto numbers = to_array<Napi::Float64Array>(info, from + 2, napi_float64_array, "job");
+  const auto seeds = to_array<Napi::BigUint64Array>(info, from + 3, napi_biguint64_array, "tokenSeeds");
   if (entries.ElementLength() % kEntryRecord != 0 || numbers.ElementLength() != 3) {
     throw_argument(env, "a content job must be whole records");
   }
@@ -104,8 +99,6 @@ std::shared_ptr<LeasedJob> read_job(const Napi::CallbackInfo& info, const Enviro
   return leased;
 }
 
-}  // namespace
-
 Napi::Value make_token_seeds(const Napi::CallbackInfo& info) {
   const auto tokens = to_array<Napi::Uint32Array>(info, 0, napi_uint32_array, "tokens");
   auto seeds = Napi::BigUint64Array::New(info.Env(), tokens.ElementLength());
@@ -114,7 +107,7 @@ Napi::Value make_token_seeds(const Napi::CallbackInfo& info) {
 }
 
 Napi::Value start_fill(const Napi::CallbackInfo& info, const Environment& environment) {
-  const auto leased = read_job(info, environment);
+  const auto leased = read_job(info, 0, environment);
   return PromiseWorker<std::uint64_t>::run(
       info.Env(),
       [leased](std::uint64_t* bytes) {
@@ -136,7 +129,7 @@ Napi::Value start_fill(const Napi::CallbackInfo& info, const Environment& enviro
 }
 
 Napi::Value start_verify(const Napi::CallbackInfo& info, const Environment& environment) {
-  const auto leased = read_job(info, environment);
+  const auto leased = read_job(info, 0, environment);
   return PromiseWorker<ContentCheck>::run(
       info.Env(),
       [leased](ContentCheck* check) {

@@ -15,8 +15,7 @@ Status DeviceDesk::record(int ordinal, std::uint64_t stream, std::uint32_t* even
   Status status = CudaEvent::create(std::move(context), EventTiming::kOff, &mark);
   if (status.is_ok()) status = mark.record(stream);
   if (!status.is_ok()) return status;
-  events_.emplace(++last_event_, std::make_shared<DeviceEvent>(std::move(mark)));
-  *event = last_event_;
+  *event = keep_event(std::move(mark));
   return status;
 }
 

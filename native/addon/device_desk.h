@@ -26,6 +26,11 @@ class DeviceDesk {
 
   // A mark at the present end of `stream`, of whichever library it is. Queues it and returns.
   Status record(int ordinal, std::uint64_t stream, std::uint32_t* event);
+  // A mark that was recorded already. Returns its number.
+  std::uint32_t keep_event(CudaEvent mark) {
+    events_.emplace(++last_event_, std::make_shared<DeviceEvent>(std::move(mark)));
+    return last_event_;
+  }
   std::shared_ptr<DeviceEvent> find_event(std::uint32_t event) const {
     const auto entry = events_.find(event);
     return entry == events_.end() ? nullptr : entry->second;

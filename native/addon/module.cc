@@ -8,6 +8,7 @@
 #include "addon/environment.h"
 #include "addon/napi_setup.h"
 #include "addon/native_agent.h"
+#include "addon/native_gemm.h"
 #include "addon/plan_functions.h"
 
 namespace kvt {
@@ -18,6 +19,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
     DefineAddon(exports, {
                              InstanceValue("abiVersion", Napi::Number::New(env, kAddonAbiVersion)),
                              InstanceValue("NativeAgent", NativeAgent::define(env)),
+                             InstanceValue("GemmWorkload", NativeGemm::define(env)),
                              InstanceMethod("capabilities", &KvTransceiverAddon::capabilities),
                              InstanceMethod("chainTokenSeeds", &KvTransceiverAddon::chain_token_seeds),
                              InstanceMethod("fillContent", &KvTransceiverAddon::fill_content),

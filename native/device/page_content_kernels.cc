@@ -15,21 +15,23 @@ constexpr unsigned kBlocksPerMultiprocessor = 8;
 
 std::size_t rounded(std::size_t bytes) { return (bytes + 15) / 16 * 16; }
 
-// A job as it lies in one buffer: result | entries | slots | seeds.
-struct UploadedJob {
-  DeviceBuffer buffer;
-  ContentArguments arguments{};
+// Where the parts of a job lie in one buffer: result | entries | slots | seeds.
+struct JobLayout {
+  explicit JobLayout(const ContentJob& job)
+      : entries_at(rounded(sizeof(ContentResult))),
+        slots_at(entries_at + rounded(job.entries.size() * sizeof(DeviceContentEntry))),
+        seeds_at(slots_at + rounded(job.slots.size() * sizeof(std::int32_t))),
+        size(seeds_at + rounded(job.seeds.size() * sizeof(std::uint64_t))) {}
+
+  std::size_t entries_at;
+  std::size_t slots_at;
+  std::size_t seeds_at;
+  std::size_t size;
 };
 
-Status upload_job(const std::shared_ptr<const CudaContext>& context, const ContentJob& job, const CudaStream& stream,
-                  UploadedJob* out) {
-  const std::size_t entries_at = rounded(sizeof(ContentResult));
-  const std::size_t slots_at = entries_at + rounded(job.entries.size() * sizeof(DeviceContentEntry));
-  const std::size_t seeds_at = slots_at + rounded(job.slots.size() * sizeof(std::int32_t));
-  const std::size_t size = seeds_at + rounded(job.seeds.size() * sizeof(std::uint64_t));
-  Status status = DeviceBuffer::create(context, size, &out->buffer);
-  if (!status.is_ok()) return status;
-  std::byte* host = out->buffer.host().data();
+Status upload_job(const ContentJob& job, const CudaStream& stream, const DeviceBuffer& buffer, ContentArguments* out) {
+  const JobLayout layout(job);
+  std::byte* host = buffer.host().data();
   const ContentResult empty{0, 0, ~0ULL};
   std::memcpy(host, &empty, sizeof empty);
   for (std::size_t i = 0; i < job.entries.size(); ++i) {
@@ -43,22 +45,26 @@ Status upload_job(const std::shared_ptr<const CudaContext>& context, const Conte
     next.heads = entry.heads;
     next.first_head = entry.first_head;
     next.is_token_major = entry.layout == ContentLayout::kTokenMajor ? 1 : 0;
-    std::memcpy(host + entries_at + i * sizeof next, &next, sizeof next);
+    std::memcpy(host + layout.entries_at + i * sizeof next, &next, sizeof next);
   }
-  if (!job.slots.empty()) std::memcpy(host + slots_at, job.slots.data(), job.slots.size() * sizeof(std::int32_t));
-  if (!job.seeds.empty()) std::memcpy(host + seeds_at, job.seeds.data(), job.seeds.size() * sizeof(std::uint64_t));
-  const std::uintptr_t device = out->buffer.device();
-  out->arguments.entries = device + entries_at;
-  out->arguments.slots = device + slots_at;
-  out->arguments.seeds = device + seeds_at;
-  out->arguments.result = device;
-  out->arguments.first_block = job.first_block;
-  out->arguments.token_begin = job.token_begin;
-  out->arguments.token_count = job.seeds.size();
-  out->arguments.entry_count = static_cast<unsigned>(job.entries.size());
-  out->arguments.slot_count = static_cast<unsigned>(job.slots.size());
-  out->arguments.tokens_per_block = job.tokens_per_block;
-  return out->buffer.upload(size, stream);
+  if (!job.slots.empty()) {
+    std::memcpy(host + layout.slots_at, job.slots.data(), job.slots.size() * sizeof(std::int32_t));
+  }
+  if (!job.seeds.empty()) {
+    std::memcpy(host + layout.seeds_at, job.seeds.data(), job.seeds.size() * sizeof(std::uint64_t));
+  }
+  const std::uintptr_t device = buffer.device();
+  out->entries = device + layout.entries_at;
+  out->slots = device + layout.slots_at;
+  out->seeds = device + layout.seeds_at;
+  out->result = device;
+  out->first_block = job.first_block;
+  out->token_begin = job.token_begin;
+  out->token_count = job.seeds.size();
+  out->entry_count = static_cast<unsigned>(job.entries.size());
+  out->slot_count = static_cast<unsigned>(job.slots.size());
+  out->tokens_per_block = job.tokens_per_block;
+  return buffer.upload(layout.size, stream);
 }
 
 WrongPlace place_of(const ContentJob& job, std::uint64_t index) {
@@ -96,30 +102,41 @@ std::uint64_t bytes_of(const ContentJob& job) {
 
 }  // namespace
 
-Status PageKernels::fill(const ContentJob& job, const CudaStream& stream, std::uint64_t* bytes) const {
-  UploadedJob uploaded;
-  Status status = upload_job(context_, job, stream, &uploaded);
+std::size_t PageKernels::upload_bytes(const ContentJob& job) { return JobLayout(job).size; }
+
+Status PageKernels::enqueue_fill(const ContentJob& job, const CudaStream& stream, const DeviceBuffer& buffer,
+                                 std::uint64_t* bytes) const {
+  ContentArguments arguments{};
+  Status status = upload_job(job, stream, buffer, &arguments);
   if (!status.is_ok()) return status;
   const auto blocks = static_cast<unsigned>(context_->multiprocessor_count()) * kBlocksPerMultiprocessor;
-  status = launch(fill_, blocks, kContentThreads, 0, stream, &uploaded.arguments);
-  if (!status.is_ok()) return status;
   *bytes = bytes_of(job);
-  return stream.synchronize();
+  return launch(fill_, blocks, kContentThreads, 0, stream, &arguments);
+}
+
+Status PageKernels::fill(const ContentJob& job, const CudaStream& stream, std::uint64_t* bytes) const {
+  DeviceBuffer buffer;
+  Status status = DeviceBuffer::create(context_, upload_bytes(job), &buffer);
+  if (status.is_ok()) status = enqueue_fill(job, stream, buffer, bytes);
+  return status.is_ok() ? stream.synchronize() : status;
 }
 
 Status PageKernels::verify(const ContentJob& job, const CudaStream& stream, ContentCheck* out) const {
-  UploadedJob uploaded;
-  Status status = upload_job(context_, job, stream, &uploaded);
+  DeviceBuffer buffer;
+  Status status = DeviceBuffer::create(context_, upload_bytes(job), &buffer);
+  if (!status.is_ok()) return status;
+  ContentArguments arguments{};
+  status = upload_job(job, stream, buffer, &arguments);
   if (!status.is_ok()) return status;
   const auto blocks = static_cast<unsigned>(context_->multiprocessor_count()) * kBlocksPerMultiprocessor;
-  status = launch(verify_, blocks, kContentThreads, 0, stream, &uploaded.arguments);
+  status = launch(verify_, blocks, kContentThreads, 0, stream, &arguments);
   if (!status.is_ok()) return status;
-  status = uploaded.buffer.download(sizeof(ContentResult), stream);
+  status = buffer.download(sizeof(ContentResult), stream);
   if (!status.is_ok()) return status;
   status = stream.synchronize();
   if (!status.is_ok()) return status;
   ContentResult result{};
-  std::memcpy(&result, uploaded.buffer.host().data(), sizeof result);
+  std::memcpy(&result, buffer.host().data(), sizeof result);
   out->bytes_checked = result.bytes_checked;
   out->wrong_bytes = result.wrong_bytes;
   out->first_wrong.reset();

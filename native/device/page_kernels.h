@@ -9,6 +9,7 @@
 #include "device/copy_plan.h"
 #include "device/cuda_context.h"
 #include "device/cuda_stream.h"
+#include "device/device_buffer.h"
 
 namespace kvt {
 
@@ -49,6 +50,10 @@ class PageKernels {
   // thread.
   Status fill(const ContentJob& job, const CudaStream& stream, std::uint64_t* bytes) const;
   Status verify(const ContentJob& job, const CudaStream& stream, ContentCheck* out) const;
+  // Queues the fill and returns. `buffer` has upload_bytes(job) at least and must stay until the stream has run it.
+  Status enqueue_fill(const ContentJob& job, const CudaStream& stream, const DeviceBuffer& buffer,
+                      std::uint64_t* bytes) const;
+  static std::size_t upload_bytes(const ContentJob& job);
 
  private:
   explicit PageKernels(std::shared_ptr<const CudaContext> context) : context_(std::move(context)) {}

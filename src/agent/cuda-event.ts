@@ -24,9 +24,11 @@ export class CudaEvent implements ReadyEvent {
   readonly #native: NativeModule;
   readonly #mark = { event: 0 };
 
-  constructor(device: number, native: NativeModule) {
+  /** @param recorded the addon's number of a mark that is set already; 0: none */
+  constructor(device: number, native: NativeModule, recorded = 0) {
     this.device = device;
     this.#native = native;
+    this.#mark.event = recorded;
     dropped.register(this, { native, mark: this.#mark });
   }
 

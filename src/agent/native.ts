@@ -54,6 +54,18 @@ export interface NativeAgent {
   close(deadlineMs: number): Promise<{ readonly drained: boolean; readonly outstanding: number }>;
 }
 
+/** Products of a model's prefill, see gemm-workload.ts. */
+export interface NativeGemm {
+  open(): Promise<{ readonly library: string; readonly version: number }>;
+  /** @param jobs entries, slots, numbers and token seeds of each content job, one after another */
+  forward(
+    chunk: number,
+    before: number,
+    ...jobs: (Float64Array | Int32Array | BigUint64Array)[]
+  ): Promise<{ readonly event: number; readonly bytes: number; readonly done: Promise<void> }>;
+  close(): Promise<void>;
+}
+
 /** Called with notice records and one text for each that has an error, see notice-records.ts. */
 export type NativeDispatch = (records: Float64Array, messages: readonly (string | undefined)[] | undefined) => void;
 
@@ -118,6 +130,12 @@ export interface NativeModule {
     bounce: Float64Array,
     dispatch: NativeDispatch,
   ) => NativeAgent;
+  /** @param shape layers, hidden, heads, kvHeads, headDim, intermediate, maxChunk, maxContext */
+  readonly GemmWorkload: new (
+    device: number,
+    library: string,
+    shape: Float64Array,
+  ) => NativeGemm;
   capabilities(nixlLibrary: string, nixlPackageTree: string): Promise<Capabilities>;
   chainTokenSeeds(tokens: Uint32Array): BigUint64Array;
   fillContent(

@@ -44,6 +44,15 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['bench', 'interference'],
+    about: 'what transfers cost the prefill that runs beside them on a GPU',
+    load: async () => {
+      const { interferenceCommand } = await import('./bench/interference/interference-command.js');
+      const { INTERFERENCE_OPTIONS } = await import('./bench/interference/interference-options.js');
+      return { run: interferenceCommand, options: INTERFERENCE_OPTIONS };
+    },
+  },
+  {
     words: ['bench', 'scale'],
     about: 'what planning one chunk costs in a short and in a long prompt',
     load: async () => {

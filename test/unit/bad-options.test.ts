@@ -62,7 +62,7 @@ describe('values that the types rule out', () => {
 
   it('mapPeer takes valid page tables only, peersOf places only', () => {
     const { table } = buildPageTable(SPEC);
-    const moved = structuredClone(table) as { layerGroups: { views: { layers: { offset: number }[] }[] }[] };
+    const moved = structuredClone(table) as unknown as { layerGroups: { views: { layers: { offset: number }[] }[] }[] };
     const [entry] = moved.layerGroups[0]?.views[0]?.layers ?? [];
     if (entry === undefined) throw new Error('no entry');
     entry.offset = -64;

@@ -17,6 +17,18 @@ export async function requireAgent(option: string, kind: AgentKind): Promise<voi
   throw new UsageError(`${option}: the ${kind} agent is not there: ${found.reason ?? 'unknown reason'}${remedy}`);
 }
 
+/** The GPUs of this machine, in the order of the driver. */
+export async function gpuFacts(): Promise<MachineInfo['gpus']> {
+  const { cuda } = await capabilities();
+  const version = cuda.driverVersion ?? 0;
+  const driver = `CUDA ${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
+  return cuda.devices.map(({ name, peerAccess }) => ({
+    name,
+    driver,
+    link: peerAccess.length === 0 ? 'no peer access' : `peer access to ${peerAccess.join(', ')}`,
+  }));
+}
+
 export async function nixlFacts(): Promise<MachineInfo['nixl']> {
   const { nixl } = await capabilities();
   return nixl.available ? { version: nixl.version ?? 'unknown', path: nixl.path ?? '' } : null;

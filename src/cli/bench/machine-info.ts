@@ -1,4 +1,5 @@
 import { execFileSync } from 'node:child_process';
+import { existsSync, readFileSync } from 'node:fs';
 import { arch, cpus, homedir, release, totalmem } from 'node:os';
 import { relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -7,8 +8,13 @@ import type { MachineInfo } from './output-contract.js';
 /** Package root, seen from dist/cli/bench and from src/cli/bench alike. */
 const PACKAGE_ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 
-/** The checkout's commit, or `unknown` where the package was installed without its history. */
+/**
+ * The checkout's commit, that of the archive of scripts/gpu-pack.mjs, or `unknown` where the package was installed without its
+ * history.
+ */
 export function commitOfCheckout(): string {
+  const packed = `${PACKAGE_ROOT}packed.json`;
+  if (existsSync(packed)) return (JSON.parse(readFileSync(packed, 'utf8')) as { readonly commit: string }).commit;
   try {
     const git = (args: readonly string[]): string =>
       execFileSync('git', args, { cwd: PACKAGE_ROOT, encoding: 'utf8', stdio: ['ignore', 'pipe', 'ignore'] }).trim();
@@ -21,14 +27,14 @@ export function commitOfCheckout(): string {
   }
 }
 
-export function describeMachine(nixl: MachineInfo['nixl']): MachineInfo {
+export function describeMachine(nixl: MachineInfo['nixl'], gpus: MachineInfo['gpus'] = []): MachineInfo {
   return {
     cpu: cpus()[0]?.model.trim() ?? arch(),
     cores: cpus().length,
     memoryGiB: Math.round((totalmem() / 2 ** 30) * 10) / 10,
     kernel: release(),
     node: process.version,
-    gpus: [],
+    gpus,
     nixl: nixl === null ? null : { ...nixl, path: sharedPath(nixl.path) },
   };
 }

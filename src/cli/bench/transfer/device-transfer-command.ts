@@ -1,14 +1,21 @@
 import { capabilities } from '../../../agent/native.js';
 import { PACKAGE_VERSION } from '../../../package-version.js';
 import { UsageError } from '../../usage-error.js';
-import { isAgentAvailable, nixlFacts } from '../agent-availability.js';
+import { gpuFacts, isAgentAvailable, nixlFacts } from '../agent-availability.js';
 import { writeJson } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { Progress } from '../progress.js';
 import { type Percentiles, percentilesOf } from '../statistics.js';
 import { formatBytes, renderTable } from '../text-table.js';
-import { type DeviceLaneSpec, DeviceTransferRun, type LaneSamples, type SliceCosts } from './device-transfer-run.js';
+import {
+  type AbortCosts,
+  type DeviceLaneSpec,
+  DeviceTransferRun,
+  type LaneSamples,
+  type SliceCosts,
+} from './device-transfer-run.js';
+import { type PageShape, pageShape, splitShape } from './page-shape.js';
 import { ReceiverProcess } from './receiver-process.js';
 
 export interface DeviceTransferOptions {
@@ -18,6 +25,8 @@ export interface DeviceTransferOptions {
   readonly seed: number;
   readonly gpus: readonly [number, number];
   readonly blocks: readonly number[];
+  readonly slicePages: number;
+  readonly aborts: number;
   readonly json: string | null;
   readonly judge: boolean;
 }
@@ -25,8 +34,11 @@ export interface DeviceTransferOptions {
 interface DeviceTransferRow {
   readonly memory: 'device';
   readonly gpus: readonly [number, number];
+  /** `split`: each page is a receiver's share of a larger one. */
+  readonly kind: 'pages' | 'split';
+  /** Of what lies together on both sides. */
   readonly pageBytes: number;
-  readonly pages: number;
+  readonly bytes: number;
   readonly lane: string;
   readonly path: 'p2p' | 'rdma';
   readonly copyBlocks: number | null;
@@ -53,11 +65,12 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
   if (await isAgentAvailable('nixl')) lanes.push({ name: 'rdma', agent: 'nixl', path: 'rdma' });
 
   const startedAt = new Date().toISOString();
-  const progress = new Progress(options.pageBytes.length * (options.rounds + 1));
+  const progress = new Progress((options.pageBytes.length + 1) * (options.rounds + 1));
   const receiver = new ReceiverProcess();
-  const run = new DeviceTransferRun(receiver, options.gpus, options.totalBytes);
+  const run = new DeviceTransferRun(receiver, options.gpus, options.totalBytes, options.slicePages);
   const rows: DeviceTransferRow[] = [];
   let slices: SliceCosts | null = null;
+  let aborts: AbortCosts | null = null;
   let interrupted = false;
   const stop = (): void => {
     interrupted = true;
@@ -67,13 +80,17 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
   process.once('SIGTERM', stop);
   try {
     await run.open(lanes);
-    for (const pageBytes of options.pageBytes) {
-      const label = `${formatBytes(pageBytes)} pages`;
+    const shapes = options.pageBytes.map((pageBytes) => pageShape(pageBytes, options.totalBytes));
+    for (const shape of [...shapes, splitShape(options.totalBytes)]) {
+      const label = shape.kind === 'split' ? 'pieces of pages' : `${formatBytes(shape.pieceBytes)} pages`;
       progress.show(label);
-      const samples = await run.measure(pageBytes, options.rounds, options.seed, () => progress.advance(label));
-      rows.push(...toRows(options, lanes, pageBytes, samples));
+      const samples = await run.measure(shape, options.rounds, options.seed, () => progress.advance(label));
+      rows.push(...toRows(options, lanes, shape, samples));
     }
-    if (lanes[0] !== undefined) slices = await run.measureSlices(lanes[0].name);
+    if (lanes[0] !== undefined) {
+      slices = await run.measureSlices(lanes[0].name);
+      if (options.aborts > 0) aborts = await run.measureAborts(lanes[0].name, 2 * options.aborts);
+    }
   } catch (error) {
     if (!interrupted) throw error;
   } finally {
@@ -84,18 +101,21 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
   }
 
   const costs = { submitUs: p50(slices?.submitUs), postingUs: p50(slices?.postingUs), eventUs: p50(slices?.eventToPageUs) }; // biome-ignore format: one line
-  const checks = checksOf(rows, costs, options.judge);
-  const output: BenchOutput<DeviceTransferRow> & { readonly slices: SliceCosts | null } = {
+  const checks = [...checksOf(rows, costs, options.judge), ...abortChecks(aborts, options.judge)];
+  const output: BenchOutput<DeviceTransferRow> & {
+    readonly slices: SliceCosts | null;
+    readonly aborts: AbortCosts | null;
+  } = {
     schema: OUTPUT_SCHEMA,
     bench: 'transfer',
     version: PACKAGE_VERSION,
     commit: commitOfCheckout(),
     startedAt,
     settings: { ...options },
-    machine: describeMachine(await nixlFacts()),
+    machine: describeMachine(await nixlFacts(), await gpuFacts()),
     results: rows,
     ratios: {
-      shareOfRoof: Object.fromEntries(rows.map((row) => [`${row.lane} ${row.pageBytes}`, row.shareOfRoof])),
+      shareOfRoof: Object.fromEntries(rows.map((row) => [subjectOf(row), row.shareOfRoof])),
       p2pOverRdma: overRdma(rows),
       sliceUs: Object.fromEntries(
         Object.entries(costs).filter((entry): entry is [string, number] => entry[1] !== null),
@@ -104,6 +124,7 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
     checks,
     interrupted,
     slices,
+    aborts,
   };
   const out = options.json === '-' ? process.stderr : process.stdout;
   if (rows.length > 0) out.write(`${tableOf(rows)}\n`);
@@ -116,14 +137,14 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
 }
 
 function toRows(
-  { totalBytes, gpus }: DeviceTransferOptions,
+  { gpus }: DeviceTransferOptions,
   lanes: readonly DeviceLaneSpec[],
-  pageBytes: number,
+  { kind, pieceBytes, bytesPerPair, pairCount }: PageShape,
   samples: ReadonlyMap<string, LaneSamples>,
 ): DeviceTransferRow[] {
-  const pages = Math.floor(totalBytes / pageBytes);
+  const bytes = pairCount * bytesPerPair;
   const speeds = (elapsedMs: readonly number[]): Percentiles | null =>
-    percentilesOf(elapsedMs.map((ms) => (pages * pageBytes) / 1e6 / ms));
+    percentilesOf(elapsedMs.map((ms) => bytes / 1e6 / ms));
   const roof = speeds([...samples].flatMap(([name, lane]) => (name === 'rdma' ? [] : lane.contiguousMs)));
   return lanes.flatMap(({ name, path, copyBlocks }) => {
     const lane = samples.get(name);
@@ -133,8 +154,9 @@ function toRows(
       {
         memory: 'device' as const,
         gpus,
-        pageBytes,
-        pages,
+        kind,
+        pageBytes: pieceBytes,
+        bytes,
         lane: name,
         path,
         copyBlocks: copyBlocks ?? null,
@@ -153,11 +175,17 @@ function toRows(
 function overRdma(rows: readonly DeviceTransferRow[]): Record<string, number> {
   return Object.fromEntries(
     rows.flatMap((row) => {
-      const rdma = rows.find((other) => other.lane === 'rdma' && other.pageBytes === row.pageBytes);
+      const rdma = rows.find(
+        (other) => other.lane === 'rdma' && other.kind === row.kind && other.pageBytes === row.pageBytes,
+      );
       if (row.path !== 'p2p' || !rdma?.gigabytesPerSecond || !row.gigabytesPerSecond) return [];
-      return [[`${row.lane} ${row.pageBytes}`, row.gigabytesPerSecond.p50 / rdma.gigabytesPerSecond.p50] as const];
+      return [[subjectOf(row), row.gigabytesPerSecond.p50 / rdma.gigabytesPerSecond.p50] as const];
     }),
   );
+}
+
+function subjectOf({ lane, kind, pageBytes }: DeviceTransferRow): string {
+  return kind === 'split' ? `${lane} split ${pageBytes}` : `${lane} ${pageBytes}`;
 }
 
 function p50(samples: readonly number[] | undefined): number | null {
@@ -165,6 +193,7 @@ function p50(samples: readonly number[] | undefined): number | null {
 }
 
 const KIB = 1024;
+const ABORT_FREE_MS = 10;
 
 function checksOf(
   rows: readonly DeviceTransferRow[],
@@ -172,7 +201,7 @@ function checksOf(
   judged: boolean,
 ): readonly Check[] {
   const bytes = rows.map((row): Check => {
-    const subject = `${row.lane} ${row.pageBytes}`;
+    const subject = subjectOf(row);
     return {
       name: 'wrongBytes',
       subject,
@@ -184,15 +213,15 @@ function checksOf(
     };
   });
   const shareBounds = [
-    { lane: 'p2p-32', pageBytes: 32 * KIB, bound: 0.9 },
-    { lane: 'p2p-16', pageBytes: 32 * KIB, bound: 0.8 },
-    { lane: 'p2p-32', pageBytes: 4 * KIB, bound: 0.7 },
+    { subject: `p2p-32 ${32 * KIB}`, bound: 0.9 },
+    { subject: `p2p-16 ${32 * KIB}`, bound: 0.8 },
+    { subject: `p2p-32 split ${4 * KIB}`, bound: 0.7 },
+    { subject: `p2p-16 split ${4 * KIB}`, bound: 0.7 },
   ];
   // The bounds are about a link between two GPUs; one GPU's own memory is faster than a few blocks can copy.
-  const shares = shareBounds.flatMap(({ lane, pageBytes, bound }): Check[] => {
-    const row = rows.find((candidate) => candidate.lane === lane && candidate.pageBytes === pageBytes);
+  const shares = shareBounds.flatMap(({ subject, bound }): Check[] => {
+    const row = rows.find((candidate) => subjectOf(candidate) === subject);
     if (row === undefined || row.gpus[0] === row.gpus[1]) return [];
-    const subject = `${lane} ${pageBytes}`;
     const value = row.shareOfRoof;
     return [{ name: 'shareOfRoof', subject, met: value >= bound, judged, value, bound, relation: '>=' }];
   });
@@ -213,12 +242,30 @@ function checksOf(
   return [...bytes, ...shares, ...faster, ...times];
 }
 
+function abortChecks(aborts: AbortCosts | null, judged: boolean): readonly Check[] {
+  if (aborts === null) return [];
+  const { freeMs, behindEventMs, undrained, wrongBytes } = aborts;
+  const none = (name: string, value: number): Check => {
+    return { name, subject: 'aborts', met: value === 0, judged: true, value, bound: 0, relation: '=' };
+  };
+  const times = [
+    { subject: 'slices under way', values: freeMs },
+    { subject: 'slices behind an event', values: behindEventMs },
+  ].flatMap(({ subject, values }): Check[] => {
+    const value = percentilesOf(values)?.p99;
+    if (value === undefined) return [];
+    const bound = ABORT_FREE_MS;
+    return [{ name: 'abortFreeMsP99', subject, met: value <= bound, judged, value, bound, relation: '<=' }];
+  });
+  return [none('bytesAfterAbort', wrongBytes), none('undrainedAborts', undrained), ...times];
+}
+
 function tableOf(rows: readonly DeviceTransferRow[]): string {
   return renderTable(
-    ['page', 'pages', 'lane', 'GB/s', 'roof GB/s', 'share', 'wrong bytes'],
+    ['page', 'moved', 'lane', 'GB/s', 'roof GB/s', 'share', 'wrong bytes'],
     rows.map((row) => [
-      formatBytes(row.pageBytes),
-      String(row.pages),
+      `${row.kind === 'split' ? 'split ' : ''}${formatBytes(row.pageBytes)}`,
+      formatBytes(row.bytes),
       row.lane,
       row.gigabytesPerSecond?.p50.toFixed(1) ?? '-',
       row.roofGigabytesPerSecond?.p50.toFixed(1) ?? '-',

@@ -5,7 +5,8 @@ import { TransportError } from '../../../errors.js';
 import { CompletionWaiter } from '../completion-waiter.js';
 import { type BenchAgent, openAgent } from '../open-agent.js';
 import { mixSeed } from '../seeded-random.js';
-import { POOL_OVER_MOVED, pageTableOf, pageTokens, scatteredSlots, sortedPairs } from './page-set.js';
+import { POOL_OVER_MOVED, pageTokens, scatteredSlots, sortedPairs } from './page-set.js';
+import { type PageShape, pageShape } from './page-shape.js';
 import type { ReceiverProcess } from './receiver-process.js';
 
 /** One agent on each side, and the path it is held to. */
@@ -32,6 +33,18 @@ export interface SliceCosts {
   readonly eventToPageUs: readonly number[];
 }
 
+/** What an abort costs: from the cancel to pages that nothing writes any more. */
+export interface AbortCosts {
+  /** Of slices under way. */
+  readonly freeMs: readonly number[];
+  /** Of slices that the GPU has queued behind an event: it starts none of them before, so this is bounded by the forward. */
+  readonly behindEventMs: readonly number[];
+  readonly movedShare: number;
+  readonly undrained: number;
+  /** In pages that the receiver used as soon as they were free. */
+  readonly wrongBytes: number;
+}
+
 interface Lane extends BenchAgent {
   readonly spec: DeviceLaneSpec;
   readonly base: number;
@@ -43,6 +56,11 @@ interface Lane extends BenchAgent {
 const SLICE_PAGES = 2048;
 const SLICE_PAGE_BYTES = 4096;
 const SLICE_SAMPLES = 60;
+const ABORT_PAGE_BYTES = 32768;
+const ABORT_BYTES = 512 * 2 ** 20;
+/** About 30 ms of an H200. */
+const ABORT_BUSY_ROUNDS = 480;
+const ABORT_CANARY_MS = 15;
 /** Keeps the GPU busy long enough for a submission to be queued behind it. */
 const BUSY_BYTES = 256 * 2 ** 20;
 const BUSY_ROUNDS = 40;
@@ -52,11 +70,18 @@ export class DeviceTransferRun {
   readonly #receiver: ReceiverProcess;
   readonly #gpus: readonly [number, number];
   readonly #totalBytes: number;
+  readonly #slicePages: number;
   readonly #lanes: Lane[] = [];
   readonly #clock = new SystemClock();
   #nextSubmission = 1;
 
-  constructor(receiver: ReceiverProcess, gpus: readonly [number, number], totalBytes: number) {
+  constructor(
+    receiver: ReceiverProcess,
+    gpus: readonly [number, number],
+    totalBytes: number,
+    slicePages = SLICE_PAGES,
+  ) {
+    this.#slicePages = slicePages;
     this.#receiver = receiver;
     this.#gpus = gpus;
     this.#totalBytes = totalBytes;
@@ -83,32 +108,32 @@ export class DeviceTransferRun {
 
   /** Lanes take turns in each round. */
   async measure(
-    pageBytes: number,
+    shape: PageShape,
     rounds: number,
     seed: number,
     onRound: () => void,
   ): Promise<ReadonlyMap<string, LaneSamples>> {
-    const pageCount = Math.floor(this.#totalBytes / pageBytes);
-    const bytes = pageCount * pageBytes;
-    const slotCount = pageCount * POOL_OVER_MOVED;
-    const source = scatteredSlots(pageCount, mixSeed(seed, pageBytes, 0));
-    const destination = scatteredSlots(pageCount, mixSeed(seed, pageBytes, 1));
+    const { pairCount, tokensPerPage } = shape;
+    const bytes = pairCount * shape.bytesPerPair;
+    const source = scatteredSlots(pairCount, mixSeed(seed, shape.bytesPerPair, 0));
+    const destination = scatteredSlots(pairCount, mixSeed(seed, shape.bytesPerPair, 1));
     const pairs = sortedPairs(source, destination);
     const samples = new Map<string, LaneSamples>();
     const tables = new Map<string, { readonly pages: FragmentTable; readonly whole: FragmentTable }>();
     for (const lane of this.#lanes) {
+      const tokens = pairCount * tokensPerPage;
       await lane.content.fill({
-        table: pageTableOf(lane.base, pageBytes, slotCount),
+        table: shape.source(lane.base),
         group: 0,
         run: { begin: 0, slots: source },
         tokenBegin: 0,
-        tokenEnd: pageCount,
-        tokenSeeds: lane.content.chainTokenSeeds(pageTokens(pageCount, pageBytes)),
+        tokenEnd: tokens,
+        tokenSeeds: lane.content.chainTokenSeeds(pageTokens(tokens, shape.bytesPerPair)),
         firstHead: 0,
       });
       tables.set(lane.spec.name, {
-        pages: this.#prepare(lane, pageBytes, slotCount),
-        whole: this.#prepare(lane, bytes, POOL_OVER_MOVED),
+        pages: this.#tableOf(lane, shape),
+        whole: this.#tableOf(lane, pageShape(bytes, bytes)),
       });
       samples.set(lane.spec.name, { elapsedMs: [], contiguousMs: [], wrongBytes: 0 });
     }
@@ -127,17 +152,67 @@ export class DeviceTransferRun {
     }
     for (const lane of this.#lanes) {
       const lane0 = samples.get(lane.spec.name) as LaneSamples;
-      const wrongBytes = await this.#verify(lane, pageBytes, slotCount, destination);
+      const wrongBytes = await this.#verify(lane, shape, destination, { seed: shape.bytesPerPair });
       samples.set(lane.spec.name, { ...lane0, wrongBytes });
     }
     return samples;
   }
 
+  /**
+   * Cancels slices that are under way, `count` times, and has the receiver use their pages as soon as all of them have settled and
+   * drained. Destroys what the pools hold.
+   */
+  async measureAborts(name: string, count: number): Promise<AbortCosts> {
+    const lane = this.#lanes.find(({ spec }) => spec.name === name) as Lane;
+    const shape = pageShape(ABORT_PAGE_BYTES, Math.min(ABORT_BYTES, this.#totalBytes));
+    const table = this.#tableOf(lane, shape);
+    const slots = scatteredSlots(shape.pairCount, 8n);
+    const pairs = sortedPairs(scatteredSlots(shape.pairCount, 7n), slots);
+    const gpu = await CudaDevice.open(this.#gpus[0]);
+    const stream = await gpu.createStream('high');
+    const freeMs: number[] = [];
+    const behindEventMs: number[] = [];
+    let movedBytes = 0;
+    let wrongBytes = 0;
+    let undrained = 0;
+    for (let i = 0; i < count; i++) {
+      const isBehindEvent = i % 2 === 1;
+      let after: ReadyEvent | null = null;
+      if (isBehindEvent) {
+        const event = gpu.createEvent();
+        stream.clear(lane.base, Math.min(BUSY_BYTES, this.#totalBytes), ABORT_BUSY_ROUNDS);
+        event.record(stream);
+        after = event;
+      }
+      const submitted: { readonly id: number; readonly done: Promise<Completion> }[] = [];
+      for (let at = 0; at < pairs.length; at += 2 * SLICE_PAGES) {
+        submitted.push(this.#submit(lane, table, pairs.subarray(at, at + 2 * SLICE_PAGES), after));
+      }
+      // Anywhere between the first launch and the last byte.
+      const cancelAtMs = this.#clock.now() + (i % 8) * 0.2;
+      while (this.#clock.now() < cancelAtMs);
+      const cancelledAtMs = this.#clock.now();
+      for (const { id } of submitted) lane.agent.cancel(id);
+      const ends = await this.#receiver.orLost(Promise.all(submitted.map(({ done }) => done)));
+      (isBehindEvent ? behindEventMs : freeMs).push(this.#clock.now() - cancelledAtMs);
+      movedBytes += ends.reduce((sum, end) => sum + end.bytes, 0);
+      undrained += ends.filter((end) => !end.drained).length;
+      wrongBytes += await this.#verify(lane, shape, slots, { seed: i + 1, canaryMs: ABORT_CANARY_MS });
+    }
+    stream.close();
+    return {
+      freeMs,
+      behindEventMs,
+      movedShare: movedBytes / (count * shape.pairCount * ABORT_PAGE_BYTES),
+      undrained,
+      wrongBytes,
+    };
+  }
+
   /** Destroys what the pools hold. */
   async measureSlices(name: string): Promise<SliceCosts> {
     const lane = this.#lanes.find(({ spec }) => spec.name === name) as Lane;
-    const slotCount = Math.floor((this.#totalBytes * POOL_OVER_MOVED) / SLICE_PAGE_BYTES);
-    const table = this.#prepare(lane, SLICE_PAGE_BYTES, slotCount);
+    const table = this.#tableOf(lane, pageShape(SLICE_PAGE_BYTES, this.#totalBytes));
     const slots = scatteredSlots(SLICE_PAGES, 5n);
     const pairs = sortedPairs(slots, scatteredSlots(SLICE_PAGES, 6n));
     const submitUs: number[] = [];
@@ -172,14 +247,8 @@ export class DeviceTransferRun {
     await Promise.all(this.#lanes.map(({ agent }) => agent.close(2000)));
   }
 
-  #prepare(lane: Lane, pageBytes: number, slotCount: number): FragmentTable {
-    const whole = { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, srcStride: 0, dstStride: 0 };
-    return lane.agent.prepareFragments(
-      lane.peer,
-      pageTableOf(lane.base, pageBytes, slotCount),
-      pageTableOf(lane.peerBase, pageBytes, slotCount),
-      [{ ...whole, bytes: pageBytes, count: 1 }],
-    );
+  #tableOf(lane: Lane, { source, destination, fragments }: PageShape): FragmentTable {
+    return lane.agent.prepareFragments(lane.peer, source(lane.base), destination(lane.peerBase), fragments);
   }
 
   #submit(
@@ -187,20 +256,21 @@ export class DeviceTransferRun {
     fragments: FragmentTable,
     slotPairs: Int32Array,
     after: ReadyEvent | null,
-  ): { readonly done: Promise<Completion>; readonly submitMs: number; readonly startMs: number } {
+  ): { readonly id: number; readonly done: Promise<Completion>; readonly submitMs: number; readonly startMs: number } {
     const id = this.#nextSubmission++;
     const done = lane.completions.expect(id);
     const startMs = this.#clock.now();
     lane.agent.submit({ id, peer: lane.peer, flow: 1, groups: [{ fragments, slotPairs }], after });
-    return { done, submitMs: this.#clock.now() - startMs, startMs };
+    return { id, done, submitMs: this.#clock.now() - startMs, startMs };
   }
 
   /** From the first submission to the last byte; pages go in slices, as chunks of prefill hand them over. */
   async #transfer(lane: Lane, fragments: FragmentTable, slotPairs: Int32Array, bytes: number): Promise<number> {
     const slices: Promise<Completion>[] = [];
     let startMs = Number.NaN;
-    for (let at = 0; at < slotPairs.length; at += 2 * SLICE_PAGES) {
-      const submitted = this.#submit(lane, fragments, slotPairs.subarray(at, at + 2 * SLICE_PAGES), null);
+    for (let at = 0; at < slotPairs.length; at += 2 * this.#slicePages) {
+      const slice = slotPairs.subarray(at, at + 2 * this.#slicePages);
+      const submitted = this.#submit(lane, fragments, slice, null);
       if (at === 0) startMs = submitted.startMs;
       slices.push(submitted.done);
     }
@@ -213,12 +283,18 @@ export class DeviceTransferRun {
     return Math.max(...completions.map(({ finishedAtMs }) => finishedAtMs)) - startMs;
   }
 
-  async #verify(lane: Lane, pageBytes: number, slotCount: number, slots: Int32Array): Promise<number> {
+  async #verify(
+    lane: Lane,
+    { kind, bytesPerPair, slotCount }: PageShape,
+    slots: Int32Array,
+    how: { readonly seed: number; readonly canaryMs?: number },
+  ): Promise<number> {
+    const isSplit = kind === 'split';
     const { bytesChecked, wrongBytes } = await this.#receiver.ask(
-      { kind: 'verify', lane: lane.spec.name, pageBytes, slotCount, slots, seed: pageBytes },
+      { kind: 'verify', lane: lane.spec.name, pageBytes: bytesPerPair, slotCount, slots, isSplit, ...how },
       'verified',
     );
     // A page that was not looked at counts as wrong.
-    return wrongBytes + slots.length * pageBytes - bytesChecked;
+    return wrongBytes + slots.length * bytesPerPair - bytesChecked;
   }
 }

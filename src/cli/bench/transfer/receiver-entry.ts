@@ -3,6 +3,7 @@ import { KvTransceiverError, StateError } from '../../../errors.js';
 import { type BenchAgent, openAgent } from '../open-agent.js';
 import { pageTableOf, pageTokens } from './page-set.js';
 import type { ReceiverAnswer, ReceiverCommand } from './receiver-messages.js';
+import { SPLIT, splitDestinationTable } from './split-page-set.js';
 
 interface Opened extends BenchAgent {
   readonly base: number;
@@ -22,15 +23,22 @@ async function answer(command: ReceiverCommand): Promise<ReceiverAnswer> {
   const receiver = opened.get(command.lane);
   if (receiver === undefined) throw new StateError(`agent ${command.lane} was not opened`);
   const { content, base } = receiver;
-  const { bytesChecked, wrongBytes } = await content.verify({
-    table: pageTableOf(base, command.pageBytes, command.slotCount),
+  const { pageBytes, slotCount, slots, seed, isSplit = false, canaryMs } = command;
+  const tokens = slots.length * (isSplit ? SPLIT.tokensPerBlock : 1);
+  const job = {
+    table: isSplit ? splitDestinationTable(base, slotCount) : pageTableOf(base, pageBytes, slotCount),
     group: 0,
-    run: { begin: 0, slots: command.slots },
+    run: { begin: 0, slots },
     tokenBegin: 0,
-    tokenEnd: command.slots.length,
-    tokenSeeds: content.chainTokenSeeds(pageTokens(command.slots.length, command.seed)),
-    firstHead: 0,
-  });
+    tokenEnd: tokens,
+    tokenSeeds: content.chainTokenSeeds(pageTokens(tokens, seed)),
+    firstHead: isSplit ? SPLIT.head : 0,
+  };
+  if (canaryMs !== undefined) {
+    await content.fill(job);
+    await new Promise((resolve) => setTimeout(resolve, canaryMs));
+  }
+  const { bytesChecked, wrongBytes } = await content.verify(job);
   return { kind: 'verified', bytesChecked, wrongBytes };
 }
 

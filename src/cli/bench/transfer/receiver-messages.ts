@@ -17,6 +17,10 @@ export type ReceiverCommand =
       readonly slotCount: number;
       readonly slots: Int32Array;
       readonly seed: number;
+      /** The pages are a rank's share of larger ones, see split-page-set.ts. */
+      readonly isSplit?: boolean;
+      /** Writes the content before, and gives a late writer this long to spoil it. */
+      readonly canaryMs?: number;
     };
 
 /** Receiver to sender: one answer per command, in order. */

@@ -1,13 +1,6 @@
 import * as read from '../../option-types.js';
 import { flag, value } from '../../options.js';
-import { UsageError } from '../../usage-error.js';
-
-/** Two GPU numbers with a colon between them. */
-const gpuPair: read.ValueReader<readonly [number, number]> = (option, text) => {
-  const match = /^(\d+):(\d+)$/.exec(text.trim());
-  if (match === null) throw new UsageError(`${option}: '${text}' is not two GPU numbers, as in 0:1`);
-  return [Number(match[1]), Number(match[2])];
-};
+import { gpuPair } from '../gpu-pair.js';
 
 export const TRANSFER_OPTIONS = {
   pageBytes: value('LIST', 'bytes of one page', read.list(read.size), '4k,32k,512k'),
@@ -26,6 +19,8 @@ export const TRANSFER_OPTIONS = {
     read.list(read.count(1, 1024)),
     '16,32',
   ),
+  slicePages: value('N', 'device memory: pages of one slice', read.size, '2k'),
+  aborts: value('N', 'device memory: slices cancelled under way, and as many behind an event', read.count(0), '100'),
   seed: value('N', 'seed of the page order', read.count(0), '1'),
   json: value('FILE', 'write the report as JSON; - = standard output', read.text),
   judge: flag('exit code 1 when a figure misses its bound'),

@@ -6,6 +6,7 @@ import { StageCache } from '../../../cache/stage-cache.js';
 import type { Clock } from '../../../clock.js';
 import { resolveCacheTransceiverConfig } from '../../../config/index.js';
 import { InternalError } from '../../../errors.js';
+import { GemmEngine, type GemmEngineOptions } from '../../../executor/engines/gemm-engine.js';
 import type { PaceCurve } from '../../../executor/engines/pace-curve.js';
 import { PacedEngine } from '../../../executor/engines/paced-engine.js';
 import { Executor } from '../../../executor/executor.js';
@@ -37,6 +38,8 @@ export interface RankSurroundings {
   readonly clock: Clock;
   readonly content: PageContent;
   readonly curve: PaceCurve;
+  /** Null: the prefill is paced. */
+  readonly products: GemmEngineOptions['products'] | null;
   readonly blockHashesOf: (request: LlmRequest) => readonly string[];
   readonly log: TransceiverLog;
 }
@@ -116,13 +119,14 @@ export class BenchRank {
    * @param rankGroup null on a server of one rank
    */
   start(endpoints: readonly string[], rankGroup: RankGroup | null): void {
-    const { settings, clock, curve, blockHashesOf } = this.#surroundings;
+    const { settings, clock, curve, products, blockHashesOf } = this.#surroundings;
     const { cache, content, contentPlace, pageTable, owner } = this;
     this.#transceiver.joinInstance(endpoints);
-    const engine = new PacedEngine({
-      ...{ clock, agent: this.#agent, content, cache, pageTable, curve, owner },
-      ...contentPlace,
-    });
+    const pages = { content, cache, pageTable, owner, ...contentPlace };
+    const engine =
+      products === null
+        ? new PacedEngine({ ...pages, clock, agent: this.#agent, curve })
+        : new GemmEngine({ ...pages, products });
     const chunkClock = new ChunkClock(engine, clock);
     const executor = new Executor({
       clock,

@@ -1,9 +1,11 @@
 import type { BounceOptions } from '../../../agent/bounce.js';
+import { GemmWorkload } from '../../../agent/gemm-workload.js';
 import { createAgent } from '../../../agent/native-agent.js';
 import { createPageContent } from '../../../agent/native-page-content.js';
 import type { TransferAgent } from '../../../agent/transfer-agent.js';
 import { chainBlockHashes } from '../../../cache/block-hash.js';
 import { SystemClock } from '../../../clock.js';
+import { ConfigError } from '../../../errors.js';
 import { PaceCurve } from '../../../executor/engines/pace-curve.js';
 import type { LlmRequest } from '../../../executor/request.js';
 import { flatRank, type RankPlaceInDp } from '../../../mapping/rank-place.js';
@@ -11,6 +13,7 @@ import { LocalRankGroup } from '../../../rank-group/local-rank-group.js';
 import type { TransceiverLog } from '../../../transceiver.js';
 import { ZeromqMessenger } from '../../../wire/zeromq-messenger.js';
 import { presetNamed } from '../presets/index.js';
+import { DENSE_PRESET_NAMES, matrixWidthsOf } from '../presets/matrix-widths.js';
 import { bytesPerTokenAndLayer, layerGroupsOf, type ModelPreset } from '../presets/model-preset.js';
 import { ranksOf } from '../shape/side-shape.js';
 import { BenchRank, type RankSurroundings } from './bench-rank.js';
@@ -28,9 +31,11 @@ export class BenchServer {
   /** By flat rank. */
   readonly ranks: readonly BenchRank[];
   readonly #log: ServerLog;
+  readonly #gemm: GemmWorkload | null;
 
-  private constructor(content: PaddedContent, ranks: readonly BenchRank[], log: ServerLog) {
+  private constructor(content: PaddedContent, ranks: readonly BenchRank[], gemm: GemmWorkload | null, log: ServerLog) {
     this.content = content;
+    this.#gemm = gemm;
     this.ranks = ranks;
     this.#log = log;
   }
@@ -40,12 +45,24 @@ export class BenchServer {
     const preset = presetNamed(settings.model);
     const log = new ServerLog();
     const content = new PaddedContent(createPageContent(), settings.shape.tokensPerBlock);
+    const gemm = settings.engine === 'gemm' && settings.role === 'context' ? await openGemm(settings, preset) : null;
     const surroundings: RankSurroundings = {
       settings,
       clock: new SystemClock(),
       content,
       // Every rank's forward takes as long as the whole server's: `tflops` is the speed of all its ranks together.
       curve: new PaceCurve(pacedModel(preset), { effectiveFlops: settings.tflops * 1e12 }),
+      products:
+        gemm === null
+          ? null
+          : {
+              forward: (chunk, before, jobs) =>
+                gemm.forward(
+                  chunk,
+                  before,
+                  jobs.map((job) => content.padded(job)),
+                ),
+            },
       blockHashesOf: sharedBlockHashes(settings.shape.tokensPerBlock),
       log,
     };
@@ -57,10 +74,10 @@ export class BenchServer {
       for (const rank of ranks) rank.start(endpoints, groups[rank.rank] ?? null);
     } catch (error) {
       log.silence();
-      await Promise.allSettled(ranks.map((rank) => rank.close(0)));
+      await Promise.allSettled([...ranks.map((rank) => rank.close(0)), gemm?.close()]);
       throw error;
     }
-    return new BenchServer(content, ranks, log);
+    return new BenchServer(content, ranks, gemm, log);
   }
 
   /** Where any rank answers; the first one's. */
@@ -77,12 +94,13 @@ export class BenchServer {
   async close(deadlineMs: number): Promise<boolean> {
     this.#log.silence();
     const drained = await Promise.all(this.ranks.map((rank) => rank.close(deadlineMs)));
+    await this.#gemm?.close();
     return drained.every(Boolean);
   }
 }
 
 async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): Promise<BenchRank> {
-  const { agent: kind, listenPort, linkGbps, bounceMb, role, device } = surroundings.settings;
+  const { agent: kind, listenPort, linkGbps, bounceMb, role, device, path, copyBlocks } = surroundings.settings;
   const rank = flatRank(place);
   // The port first: it is what most often cannot be had, and costs nothing to give back.
   const messenger = await ZeromqMessenger.open({ port: listenPort === 0 ? 0 : listenPort + rank });
@@ -94,6 +112,8 @@ async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): P
       name,
       ...(linkGbps === null ? {} : { linkGbps }),
       ...(device === undefined ? {} : { device }),
+      ...(path === undefined ? {} : { path }),
+      ...(copyBlocks === undefined ? {} : { copyBlocks }),
       ...(bounceMb === null ? {} : { path: 'bounce', bounce: arenaOf(bounceMb) }),
     });
   } catch (error) {
@@ -107,6 +127,25 @@ async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): P
 function arenaOf(sizeMb: number): BounceOptions {
   const MIB = 1024 * 1024;
   return { sizeBytes: sizeMb * MIB, maxChunkSize: Math.min(32 * MIB, (2 ** Math.floor(Math.log2(sizeMb)) * MIB) / 2) };
+}
+
+function openGemm(
+  { device = 0, chunkTokens, maxPromptTokens }: WorkerSettings,
+  preset: ModelPreset,
+): Promise<GemmWorkload> {
+  const widths = matrixWidthsOf(preset);
+  if (widths === null || preset.cache.kind !== 'attention') {
+    throw new ConfigError(`${preset.name} is no dense model; choose one of ${DENSE_PRESET_NAMES.join(', ')}`);
+  }
+  return GemmWorkload.open(device, {
+    ...widths,
+    layers: preset.layerCount,
+    heads: preset.attentionHeads,
+    kvHeads: preset.cache.kvHeads,
+    headDim: preset.cache.headDim,
+    maxChunkTokens: Math.min(chunkTokens, maxPromptTokens),
+    maxContextTokens: maxPromptTokens,
+  });
 }
 
 /** The ranks of a side name the blocks of a prompt alike; it is hashed once. */

@@ -180,6 +180,13 @@ export class BenchWorker {
   }
 }
 
+/** What moves the pages; of several that may, the agent takes the cheapest for each slice. */
+function pathOf({ agent, device, path, bounceMb }: WorkerSettings): string {
+  if (bounceMb !== null) return 'bounce';
+  if (device === undefined) return agent === 'host' ? 'host' : 'rdma';
+  return path ?? (agent === 'host' ? 'p2p' : 'cheapest');
+}
+
 function firstWrongOf(found: readonly PageVerification[]): string | null {
   const rank = found.findIndex(({ firstWrong }) => firstWrong !== null);
   if (rank === -1) return null;
@@ -191,9 +198,4 @@ export function describeError(error: unknown): ReportedError {
   if (error instanceof KvTransceiverError) return { name: error.name, code: error.code, message: error.message };
   if (error instanceof Error) return { name: error.name, code: '', message: error.message };
   return { name: 'Error', code: '', message: error === null ? 'ended without a reason' : String(error) };
-}
-
-function pathOf({ agent, bounceMb }: WorkerSettings): string {
-  if (bounceMb !== null) return 'bounce';
-  return agent === 'host' ? 'host' : 'rdma';
 }

@@ -27,10 +27,15 @@ export class PaddedContent implements PageContent {
 
   /** A job that ends inside the last page is extended to its end; what a later chunk computes there overwrites the padding. */
   fill(job: ContentJob): Promise<{ readonly bytesWritten: number }> {
+    return this.#inner.fill(this.padded(job));
+  }
+
+  /** The job as `fill` does it. */
+  padded(job: ContentJob): ContentJob {
     // A state has no page to fill up: it has seen what it has seen.
-    if (job.table.layerGroups[job.group]?.kind === 'state') return this.#inner.fill(job);
+    if (job.table.layerGroups[job.group]?.kind === 'state') return job;
     const lastPageBegin = job.tokenSeeds.length - this.#tokensPerBlock;
-    return this.#inner.fill(job.tokenEnd > lastPageBegin ? { ...job, tokenEnd: job.tokenSeeds.length } : job);
+    return job.tokenEnd > lastPageBegin ? { ...job, tokenEnd: job.tokenSeeds.length } : job;
   }
 
   verify(job: ContentJob): Promise<VerifyResult> {

@@ -42,6 +42,8 @@ export function poolSizes(
     context: sidePools(options, concurrency, preset, shapes.context, groups),
     generation: sidePools(options, concurrency, preset, shapes.generation, groups),
   };
+  // A GPU says itself what it has not the memory for.
+  if (options.memory === 'device') return sizes;
   checkMemory(
     sizes.context.bytes + sizes.generation.bytes,
     describePools(sizes, shapes),

@@ -128,7 +128,11 @@ export class RequestMeasurement {
       // A slice that moves nothing is posted nowhere: its wire time is zero.
       transferMs: firstPostMs === null || lastByteMs === null ? 0 : lastByteMs - firstPostMs,
       exposedTailMs: this.#firstTokenMs - prefillEndMs,
-      lastSliceMs: lastSlicePostMs === null || lastByteMs === null ? 0 : lastByteMs - lastSlicePostMs,
+      lastSliceMs:
+        lastSlicePostMs === null || lastByteMs === null
+          ? 0
+          : // Posted before the end of its chunk, it waited on the GPU until then.
+            lastByteMs - Math.max(lastSlicePostMs, prefillEndMs),
       chunkEndMarks: context.chunkEndsMs.map(mark),
       firstPostMark: firstPostMs === null ? null : mark(firstPostMs),
       lastSlicePostMark: lastSlicePostMs === null ? null : mark(lastSlicePostMs),

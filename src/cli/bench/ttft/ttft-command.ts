@@ -1,6 +1,6 @@
 import { SystemClock } from '../../../clock.js';
 import { PACKAGE_VERSION } from '../../../package-version.js';
-import { nixlFacts } from '../agent-availability.js';
+import { gpuFacts, nixlFacts } from '../agent-availability.js';
 import { writeJson } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, OUTPUT_SCHEMA, type TtftRow } from '../output-contract.js';
@@ -8,7 +8,7 @@ import { presetNamed } from '../presets/index.js';
 import { Progress } from '../progress.js';
 import { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { describeShape, rankCount, stripeTokens } from '../shape/side-shape.js';
-import { byteChecks, failedChecks, figureChecks } from './checks.js';
+import { byteChecks, failedChecks, figureChecks, TAIL_OVER_LAST_SLICE, TAIL_OVER_LAST_SLICE_ON_GPU } from './checks.js';
 import { runGroup } from './group-runner.js';
 import { InterruptedError } from './interrupted-error.js';
 import { checkLines, headlines, ttftTable } from './report-text.js';
@@ -16,7 +16,7 @@ import { type RowFacts, ratios, SampleTable } from './rows.js';
 import { asUsageError } from './start-failure.js';
 import { TtftCluster } from './ttft-cluster.js';
 import type { TtftOptions } from './ttft-options.js';
-import { describeRun, planRun, sideSettings, type TtftPlan, workerSettings } from './ttft-plan.js';
+import { describeRun, linkOf, planRun, sideSettings, type TtftPlan, workerSettings } from './ttft-plan.js';
 import { plannedRequest } from './workload.js';
 
 const STOP_DEADLINE_MS = 5_000;
@@ -32,7 +32,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   const { options, concurrency, shapes, groups } = plan;
   const say = (line: string): void => void (options.json === '-' ? process.stderr : process.stdout).write(`${line}\n`);
   const startedAt = new Date().toISOString();
-  const linkGbps = options.agent === 'host' ? options.linkGbps : null;
+  const linkGbps = linkOf(options);
   const clock = new SystemClock();
   const samples = new SampleTable();
   const progress = new Progress(groups.reduce((total, group) => total + group.requests.length, 0));
@@ -85,7 +85,8 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     path,
   };
   const rows = samples.rows(facts);
-  const checks = [...byteChecks(rows), ...figureChecks(rows, options.judge && options.agent === 'host')];
+  const tailBound = options.engine === 'gemm' ? TAIL_OVER_LAST_SLICE_ON_GPU : TAIL_OVER_LAST_SLICE;
+  const checks = [...byteChecks(rows), ...figureChecks(rows, options.judge && options.agent === 'host', tailBound)];
   const output: BenchOutput<TtftRow> = {
     schema: OUTPUT_SCHEMA,
     bench: 'ttft',
@@ -99,7 +100,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
       context: sideSettings(shapes.context, plan.pools.context),
       generation: sideSettings(shapes.generation, plan.pools.generation),
     },
-    machine: describeMachine(await nixlFacts()),
+    machine: describeMachine(await nixlFacts(), await gpuFacts()),
     results: rows,
     ratios: ratios(rows),
     checks,
@@ -121,11 +122,13 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   return failedChecks(checks).length === 0 ? 0 : 1;
 }
 
-/** The first request pays for the handshake and for cold code; it is not reported. Every context parallel rank has a block of it. */
+/** The first requests pay for the handshake and for cold code; they are not reported. Every context parallel rank has a block of it. */
 async function warmUp(cluster: TtftCluster, options: TtftOptions, { shapes, pools }: TtftPlan): Promise<void> {
   const stripes = [shapes.context, shapes.generation].map(stripeTokens);
   const room = [pools.context, pools.generation].map(({ slots }, side) => slots.blocks * (stripes[side] as number));
   const tokens = Math.min(2 * Math.max(...stripes), ...room);
-  const warm = { ...plannedRequest(options, shapes, 'pipelined', tokens, 0, 2 ** 31), contextWarmTokens: 0 };
-  await cluster.measure(await cluster.prepare(warm));
+  for (let request = 0; request < options.warmUp; request++) {
+    const planned = plannedRequest(options, shapes, 'pipelined', tokens, 0, 2 ** 31 + request);
+    await cluster.measure(await cluster.prepare({ ...planned, contextWarmTokens: 0 }));
+  }
 }

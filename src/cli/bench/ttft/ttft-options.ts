@@ -1,8 +1,10 @@
 import * as read from '../../option-types.js';
 import { flag, type OptionValues, value } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
+import { gpuPair } from '../gpu-pair.js';
 import type { TtftVariant } from '../output-contract.js';
 import { PRESET_NAMES, presetNamed } from '../presets/index.js';
+import { DENSE_PRESET_NAMES } from '../presets/matrix-widths.js';
 import { SHAPE_OPTIONS } from '../shape/shape-options.js';
 
 export const TTFT_VARIANTS: readonly TtftVariant[] = ['monolithic', 'pipelined', 'pipelined-early-prefix', 'ideal'];
@@ -39,6 +41,12 @@ export const TTFT_OPTIONS = {
     read.count(1),
     '3',
   ),
+  warmUp: value(
+    'N',
+    'short requests before the measured ones; a few hundred until all code is compiled, as in a server that runs',
+    read.count(1),
+    '1',
+  ),
   variants: value(
     'LIST',
     `variants to run: ${TTFT_VARIANTS.join(', ')}`,
@@ -54,6 +62,20 @@ export const TTFT_OPTIONS = {
     'MIB',
     'send every slice packed, through a bounce arena of so many MiB on each rank; default: no arena',
     read.count(1, 1 << 20),
+  ),
+  memory: value('KIND', 'where the pages are: host or device', read.choice('memory', ['host', 'device']), 'host'),
+  gpus: value('C:G', 'device memory: the GPU of the context and of the generation server', gpuPair, '0:0'),
+  path: value(
+    'NAME',
+    'device memory: the one path to take; default: the cheapest',
+    read.choice('path', ['p2p', 'rdma']),
+  ),
+  copyBlocks: value('N', 'device memory: multiprocessors of a p2p copy; default 16', read.count(1, 1024)),
+  engine: value(
+    'NAME',
+    'what computes the prefill: paced (its modelled time passes) or gemm (its matrix products on a GPU, by cuBLAS)',
+    read.choice('engine', ['paced', 'gemm']),
+    'paced',
   ),
   concurrency: value('N', 'requests in flight at once; default 1, with --trace 2', read.count(1, 64)),
   trace: value(
@@ -134,6 +156,7 @@ export function checkTtftOptions(options: TtftOptions, typed: readonly string[])
   ) {
     throw new UsageError('--variants: pipelined-early-prefix needs a reused prefix; add --prefix-hit 0.5');
   }
+  checkGpu(options, isTyped);
   const longest = trace === null ? Math.max(...options.promptTokens) : 0;
   if (poolTokens !== null && longest > poolTokens) {
     throw new UsageError(
@@ -141,6 +164,28 @@ export function checkTtftOptions(options: TtftOptions, typed: readonly string[])
     );
   }
   if (presetNamed(options.model).hybrid !== null) checkHybrid(options);
+}
+
+function checkGpu(options: TtftOptions, isTyped: (name: string) => boolean): void {
+  const { engine, memory, model, contextTp, contextPp, contextCp } = options;
+  if (memory === 'host') {
+    const idle = ['--gpus', '--path', '--copy-blocks'].find(isTyped);
+    if (idle !== undefined) throw new UsageError(`${idle}: needs --memory device`);
+    if (engine === 'gemm') throw new UsageError('--engine: gemm writes its pages on a GPU; add --memory device');
+    return;
+  }
+  if (isTyped('--link-gbps') && options.linkGbps !== null) {
+    throw new UsageError(
+      '--link-gbps: only copies between host memories can be paced; leave it out with --memory device',
+    );
+  }
+  if (engine === 'paced') return;
+  if (!DENSE_PRESET_NAMES.includes(model)) {
+    throw new UsageError(`--engine: gemm knows the matrices of ${DENSE_PRESET_NAMES.join(', ')}, not of ${model}`);
+  }
+  if (contextTp !== 1 || contextPp.length > 1 || contextPp[0] !== 1 || contextCp !== 1) {
+    throw new UsageError('--engine: gemm computes one rank; leave --context-tp, --context-pp and --context-cp out');
+  }
 }
 
 /** Powers of two: of two sizes one then always divides the other. */

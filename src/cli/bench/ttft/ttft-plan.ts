@@ -57,7 +57,7 @@ function checkPorts({ listenPort }: TtftOptions, { context, generation }: Shapes
 
 /** What the server of one side is built from. */
 export function workerSettings(
-  { options, concurrency, shapes, pools }: TtftPlan,
+  { options, concurrency, shapes, pools, groups }: TtftPlan,
   role: WorkerSettings['role'],
 ): WorkerSettings {
   const peer = role === 'context' ? shapes.generation : shapes.context;
@@ -66,8 +66,11 @@ export function workerSettings(
     role,
     model: options.model,
     agent: options.agent,
-    linkGbps: options.agent === 'host' ? options.linkGbps : null,
     bounceMb: options.bounceMb,
+    linkGbps: linkOf(options),
+    engine: options.engine,
+    maxPromptTokens: Math.max(...groups.flatMap(({ requests }) => requests.map(({ prompt }) => prompt.tokenCount))),
+    ...deviceOf(options, role),
     shape: shapes[role],
     slots: pools[role].slots,
     peerTokensPerBlock: peer.tokensPerBlock,
@@ -76,6 +79,23 @@ export function workerSettings(
     concurrency,
     listenPort: role === 'context' || port === 0 ? port : port + rankCount(shapes.context),
     seed: options.seed,
+  };
+}
+
+/** Only copies between host memories are paced. */
+export function linkOf({ agent, memory, linkGbps }: TtftOptions): number | null {
+  return agent === 'host' && memory === 'host' ? linkGbps : null;
+}
+
+function deviceOf(
+  { memory, gpus, path, copyBlocks }: TtftOptions,
+  role: WorkerSettings['role'],
+): Pick<WorkerSettings, 'device' | 'path' | 'copyBlocks'> {
+  if (memory === 'host') return {};
+  return {
+    device: gpus[role === 'context' ? 0 : 1],
+    ...(path === null ? {} : { path }),
+    ...(copyBlocks === null ? {} : { copyBlocks }),
   };
 }
 
@@ -96,10 +116,18 @@ export function describeRun(
   const requests = groups.reduce((total, group) => total + group.requests.length, 0);
   const each = rankCount(shapes.context) > 1 ? 'each rank ' : '';
   const speed =
-    options.agent === 'host' ? (linkGbps === null ? ', not paced' : `, ${each}paced to ${linkGbps} Gbit/s`) : '';
+    options.memory === 'device'
+      ? `, memory of GPUs ${options.gpus.join(' and ')}`
+      : options.agent === 'host'
+        ? linkGbps === null
+          ? ', not paced'
+          : `, ${each}paced to ${linkGbps} Gbit/s`
+        : '';
+  const prefill =
+    options.engine === 'gemm' ? 'prefill products by cuBLAS' : `prefill modelled at ${options.tflops} TFLOP/s`;
   return (
     `${options.model} (${formatBytes(bytesPerToken(preset))} a token), agent ${options.agent}${speed}, chunks of ${options.chunk} tokens, ` +
-    `prefill modelled at ${options.tflops} TFLOP/s; ${requests} requests, ${concurrency} at a time, ${describePools(pools, shapes)}\n` +
+    `${prefill}; ${requests} requests, ${concurrency} at a time, ${describePools(pools, shapes)}\n` +
     `context: ${describeSide(shapes.context)}; generation: ${describeSide(shapes.generation)}`
   );
 }

@@ -14,6 +14,14 @@ export interface WorkerSettings {
   readonly bounceMb: number | null;
   /** The GPU of the pages; absent = host memory. */
   readonly device?: number;
+  /** Device memory: the one path that is allowed; absent = the cheapest. */
+  readonly path?: 'p2p' | 'rdma';
+  /** Device memory: multiprocessors of a p2p copy. */
+  readonly copyBlocks?: number;
+  /** `gemm` computes on `device`. */
+  readonly engine: 'paced' | 'gemm';
+  /** Tokens of the longest prompt. */
+  readonly maxPromptTokens: number;
   readonly shape: SideShape;
   /** Of each rank. */
   readonly slots: SlotCounts;
