@@ -2,6 +2,7 @@
 #include <poll.h>
 #include <signal.h>
 #include <sys/epoll.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -121,6 +122,27 @@ TEST_F(ProcessWatchTest, ANumberThatIsAnothersByNowCountsAsEnded) {
   identity.start_time += 1;
   ASSERT_TRUE(watcher_.add(1, identity).is_ok());
   EXPECT_EQ(ended_within(std::chrono::seconds(5)), std::vector<WatchId>{1});
+}
+
+TEST_F(ProcessWatchTest, AProcessWhoseEntryCannotBeReadIsNotTakenForEnded) {
+  ProcessIdentity identity;
+  const pid_t child = start(&identity);
+  rlimit limit{};
+  ASSERT_EQ(::getrlimit(RLIMIT_NOFILE, &limit), 0);
+  std::vector<UniqueFd> taken;
+  // Room for the descriptors of the first reads of add(), which close them again, but not for one more beside the
+  // process's own.
+  const rlimit tight{64, limit.rlim_max};
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &tight), 0);
+  for (int fd = ::dup(0); fd >= 0; fd = ::dup(0)) taken.emplace_back(fd);
+  taken.pop_back();
+  EXPECT_EQ(watcher_.add(7, identity).code(), StatusCode::kCapability);
+  taken.clear();
+  ASSERT_EQ(::setrlimit(RLIMIT_NOFILE, &limit), 0);
+  EXPECT_TRUE(ended_within(std::chrono::milliseconds(50)).empty());
+  ASSERT_TRUE(watcher_.add(7, identity).is_ok());
+  end(child);
+  EXPECT_EQ(ended_within(std::chrono::seconds(5)), std::vector<WatchId>{7});
 }
 
 TEST_F(ProcessWatchTest, OtherMachinesAndNamespacesCannotBeWatched) {
