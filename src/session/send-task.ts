@@ -1,5 +1,6 @@
 import type { Completion } from '../agent/transfer-agent.js';
 import type { KvTransceiverError } from '../errors.js';
+import type { SliceResult } from '../wire/messages.js';
 import { TransitionTable } from './transition-table.js';
 import type { TxReceiver, TxSlice } from './tx-session.js';
 
@@ -84,4 +85,21 @@ export class SendTask {
   becameDrained(): void {
     this.#drained = true;
   }
+}
+
+/** How a slice went to one receiver; null for aux, which its report covers. */
+export function sliceResultOf(task: SendTask, rid: bigint): SliceResult | null {
+  const { slice, receiver } = task;
+  if (slice === null) return null;
+  return {
+    type: 'SLICE_RESULT',
+    rid,
+    ticket: receiver.ticket,
+    sliceSeq: slice.seq,
+    isLast: slice.isLast,
+    ok: task.state === 'transferred',
+    bytes: BigInt(task.bytesDone),
+    beginBlock: slice.beginBlock,
+    endBlock: slice.endBlock,
+  };
 }

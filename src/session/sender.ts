@@ -28,7 +28,7 @@ import type { Peer } from './peer-registry.js';
 import { planningFailure } from './planning-failure.js';
 import { mayCancelUnasked, receiverRefusal } from './receiver-admission.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
-import { SendTask } from './send-task.js';
+import { SendTask, sliceResultOf } from './send-task.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import { TxReceiver, TxSession, type TxSlice } from './tx-session.js';
@@ -573,19 +573,8 @@ export class Sender {
   }
 
   #sliceResult(task: SendTask, rid: bigint): void {
-    const { slice, receiver } = task;
-    if (slice === null) return;
-    this.#o.channel.send(receiver.peer.endpoint, {
-      type: 'SLICE_RESULT',
-      rid,
-      ticket: receiver.ticket,
-      sliceSeq: slice.seq,
-      isLast: slice.isLast,
-      ok: task.state === 'transferred',
-      bytes: BigInt(task.bytesDone),
-      beginBlock: slice.beginBlock,
-      endBlock: slice.endBlock,
-    });
+    const result = sliceResultOf(task, rid);
+    if (result !== null) this.#o.channel.send(task.receiver.peer.endpoint, result);
   }
 }
 
