@@ -16,8 +16,8 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'pages are released at the outcome, drained or not',
     file: FILE,
-    find: 'if (session.outcome !== null && session.drained) this.#release(session);',
-    replace: 'if (session.outcome !== null) this.#release(session);',
+    find: 'if (session.outcome === null || !session.drained) return;',
+    replace: 'if (session.outcome === null) return;',
   },
   {
     name: 'every report counts as drained',
