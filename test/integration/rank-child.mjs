@@ -32,6 +32,7 @@ const EMPTY = {
   check: CHECK,
   offered: [],
   cancelled: [],
+  forwardError: null,
   ready: [],
   ended: [],
   drained: [],

@@ -83,7 +83,7 @@ function mappingOf(writer: RankLayout, receiver: RankLayout): PeerMapping {
   return mapPeer(writer.layout.table, receiver.layout.table, places);
 }
 
-/** The blocks a receiver lacks and will look at; which slots they lie in does not matter. */
+/** The blocks a receiver lacks and will look at; which slots they lie in does not matter, as long as each has its own. */
 function wantedRun(
   { kind, windowSize, tokensPerBlock }: PageTableGroup,
   promptTokens: number,
@@ -94,5 +94,6 @@ function wantedRun(
   const end = Math.ceil(promptTokens / tokensPerBlock);
   const stale = staleBlockEnd(promptTokens, windowSize, tokensPerBlock);
   const owned = ownedBlocks(Math.max(Math.floor(cachedTokens / tokensPerBlock), stale), end, cpRank, cpSize);
-  return { begin: cpRank + owned.begin * cpSize, slots: new Int32Array(owned.end - owned.begin), stride: cpSize };
+  const slots = Int32Array.from({ length: owned.end - owned.begin }, (_, slot) => slot);
+  return { begin: cpRank + owned.begin * cpSize, slots, stride: cpSize };
 }
