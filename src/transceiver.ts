@@ -298,7 +298,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#sender.onRequestData(peer, message);
         break;
       case 'ACCEPTED':
-        this.#receiver.onAccepted(peer, message.ticket);
+        this.#receiver.onAccepted(peer, message);
         break;
       case 'SLICE_RESULT':
         this.#receiver.onSliceResult(peer, message);

@@ -4,6 +4,13 @@ import type { Peer } from './peer-registry.js';
 import type { RxSession } from './rx-session.js';
 import type { RxWriter } from './rx-writer.js';
 
+/** What a frame of a writer says it is about. */
+export interface TicketFrame {
+  readonly type: string;
+  readonly rid: bigint;
+  readonly ticket: bigint;
+}
+
 /** A ticket belongs to one writer of one receive. */
 export interface TicketHolder {
   readonly session: RxSession;
@@ -37,11 +44,11 @@ export class ReceiveBook {
     return this.#byRequest.get(request);
   }
 
-  /** The receive that a frame is about, if its ticket is live and its sender is the writer that it was given to. */
-  live(peer: Peer, ticket: bigint, what: string): TicketHolder | null {
+  /** The receive that a frame is about, if its ticket is live for that request and its sender is the writer that it was given to. */
+  live(peer: Peer, { type, rid, ticket }: TicketFrame): TicketHolder | null {
     const live = this.#byTicket.get(ticket);
-    if (live === undefined || live.writer.peer !== peer) {
-      this.#counters.add(`stale:${what}`);
+    if (live === undefined || live.writer.peer !== peer || live.session.rid !== rid) {
+      this.#counters.add(`stale:${type}`);
       return null;
     }
     return live;

@@ -12,7 +12,7 @@ import {
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import type { RankInfo } from '../mapping/index.js';
-import type { Cancel, SliceResult, WriterReport } from '../wire/messages.js';
+import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import type { Settled } from './cache-transceiver.js';
 import type { ControlChannel } from './control-channel.js';
@@ -192,8 +192,8 @@ export class Receiver {
     }
   }
 
-  onAccepted(peer: Peer, ticket: bigint): void {
-    const live = this.#book.live(peer, ticket, 'ACCEPTED');
+  onAccepted(peer: Peer, accepted: Accepted): void {
+    const live = this.#book.live(peer, accepted);
     if (live === null) return;
     const { session, writer } = live;
     this.#heard(writer);
@@ -205,9 +205,13 @@ export class Receiver {
   }
 
   onSliceResult(peer: Peer, result: SliceResult): void {
-    const live = this.#book.live(peer, result.ticket, 'SLICE_RESULT');
+    const live = this.#book.live(peer, result);
     if (live === null) return;
     const { session, writer } = live;
+    if (result.endBlock > Math.ceil(session.request.promptTokens.length / (writer.blockTokens ?? 1))) {
+      this.#o.counters.add('protocol_error:slice_beyond_prompt');
+      return;
+    }
     this.#heard(writer);
     writer.accepted = true;
     if (session.outcome !== null || !this.#assign(session, writer)) return;
@@ -228,7 +232,7 @@ export class Receiver {
       drained: report.drained,
     });
     if (this.#farewells.onReport(peer, report.ticket)) return;
-    const live = this.#book.live(peer, report.ticket, 'WRITER_REPORT');
+    const live = this.#book.live(peer, report);
     if (live === null) return;
     const { session, writer } = live;
     this.#heard(writer);
@@ -247,7 +251,7 @@ export class Receiver {
   onCancel(peer: Peer | null, cancel: Cancel): void {
     const endpoint = peer?.endpoint ?? cancel.endpoint;
     this.#o.channel.send(endpoint, { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket });
-    const live = peer === null ? null : this.#book.live(peer, cancel.ticket, 'CANCEL');
+    const live = peer === null ? null : this.#book.live(peer, cancel);
     if (live === null) return;
     const { session } = live;
     const text = `cancelled by ${endpoint}: ${cancel.reason}`;

@@ -19,6 +19,8 @@ export class RxWriter {
   readonly #prefix = new VerifiedPrefix();
   #ticket: bigint;
   #attempts = 1;
+  /** Block ordinal of the writer up to which some slice reached. */
+  #coveredEnd = 0;
   /** Bytes that this writer's part of the plan moves; known once it is. */
   bytesExpected = 0;
   peer: Peer | null = null;
@@ -76,9 +78,19 @@ export class RxWriter {
     this.reportedDrained = false;
   }
 
-  /** False when it says nothing new: a copy, or the answer to a question how it goes. */
+  /** Tokens of the blocks that it counts slices in; null when it holds none, or is not known yet. */
+  get blockTokens(): number | null {
+    const groups = this.peer?.info.pageTable.layerGroups.filter(({ kind }) => kind !== 'state') ?? [];
+    return groups.length === 0 ? null : Math.min(...groups.map(({ tokensPerBlock }) => tokensPerBlock));
+  }
+
+  /**
+   * False when it brings the prompt no further: a copy, an earlier slice that was overtaken, the answer to a question how it goes. A slice
+   * without a new block is no progress either, or a writer could hold the pages for ever.
+   */
   slice(result: SliceResult): boolean {
-    const isNew = result.sliceSeq >= this.sliceCount;
+    const isNew = result.endBlock > this.#coveredEnd || (result.isLast && !this.lastSliceSeen);
+    this.#coveredEnd = Math.max(this.#coveredEnd, result.endBlock);
     this.sliceCount = Math.max(this.sliceCount, result.sliceSeq + 1);
     this.lastSliceSeen ||= result.isLast;
     if (result.ok) this.#prefix.add(result.beginBlock, result.endBlock);

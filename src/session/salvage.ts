@@ -23,9 +23,7 @@ export function salvageableTokens(session: RxSession, layerGroups: readonly Laye
 
 /** The writer counts in blocks of its own. */
 function verifiedTokens(writer: RxWriter): number {
-  const groups = writer.peer?.info.pageTable.layerGroups.filter(({ kind }) => kind !== 'state') ?? [];
-  if (groups.length === 0) return 0;
-  return writer.verifiedEndBlock * Math.min(...groups.map(({ tokensPerBlock }) => tokensPerBlock));
+  return writer.verifiedEndBlock * (writer.blockTokens ?? 0);
 }
 
 function holdsUpTo(group: LayerGroup, tokens: number, promptLen: number, prepopulatedLen: number): boolean {

@@ -124,7 +124,7 @@ describe('salvageableTokens', () => {
   const session = (verifiedEndBlock: number, prepopulatedLen = 0) =>
     ({
       outcome: 'failed',
-      expected: [{ verifiedEndBlock, peer: { info: info({}) } }],
+      expected: [{ verifiedEndBlock, blockTokens: 4 }],
       request: { promptTokens: new Uint32Array(40), prepopulatedLen },
     }) as unknown as RxSession;
   const group = { kind: 'attention', windowSize: null, tokensPerBlock: 4, layers: [0], slotCount: 16 } as const;
