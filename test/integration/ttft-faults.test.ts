@@ -13,10 +13,11 @@ describe('a run that does not end as planned', () => {
   let folder = '';
   beforeAll(() => {
     folder = mkdtempSync(join(tmpdir(), 'ttft-faults-'));
-    // All arrive at once and four are served at a time, so that some are in flight whenever something happens.
+    // All arrive at once, four are served at a time, and those four differ in length: when one has ended, the others still move their pages.
     const lines = Array.from({ length: 500 }, (_, request) => {
-      const hash_ids = Array.from({ length: 8 }, (_, block) => request * 8 + block);
-      return JSON.stringify({ timestamp: 0, input_length: 4096, output_length: 1, hash_ids });
+      const blocks = 2 + 2 * (request % 4);
+      const hash_ids = Array.from({ length: blocks }, (_, block) => request * 8 + block);
+      return JSON.stringify({ timestamp: 0, input_length: 512 * blocks, output_length: 1, hash_ids });
     });
     writeFileSync(join(folder, 'trace.jsonl'), lines.join('\n'));
   });
@@ -26,7 +27,16 @@ describe('a run that does not end as planned', () => {
   });
 
   async function start(): Promise<{ readonly cli: Cli; readonly context: number; readonly generation: number }> {
-    const trace = ['--trace', join(folder, 'trace.jsonl'), '--requests', '500', '--variants', 'pipelined'];
+    const trace = [
+      '--trace',
+      join(folder, 'trace.jsonl'),
+      '--requests',
+      '500',
+      '--concurrency',
+      '4',
+      '--variants',
+      'pipelined',
+    ];
     cli = new Cli(['bench', 'ttft', '--model', 'gemma-3-1b', '--chunk', '512', '--link-gbps', '1', ...trace]);
     await cli.untilStderr(/^1\/\d+ /m, 30_000);
     const pidOf = (role: string): number => {
