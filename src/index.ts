@@ -19,13 +19,14 @@ export { createRequest, type RequestSpec } from './executor/create-request.js';
 export { PaceCurve, type PaceDevice, type PacedModel } from './executor/engines/pace-curve.js';
 export { PacedEngine, type PacedEngineOptions } from './executor/engines/paced-engine.js';
 export * from './executor/engines/tiny/index.js';
-export {
-  Executor,
-  type ExecutorCloseReport,
-  type ExecutorOptions,
-  type ExecutorStats,
-} from './executor/executor.js';
+export { Executor } from './executor/executor.js';
 export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor/executor-events.js';
+export type {
+  ExecutorCloseReport,
+  ExecutorOptions,
+  ExecutorStats,
+  StepSchedule,
+} from './executor/executor-options.js';
 export type * from './executor/model-engine.js';
 export type { RankGroupStats } from './executor/rank-consensus.js';
 export type {

@@ -16,6 +16,8 @@ export interface CacheAdmissionOptions {
   readonly cache: KvCacheManager;
   /** Most tokens that one forward adds to a prompt. */
   readonly chunkTokens: number;
+  /** Most forwards of one request that are enqueued and not read: what left a window is given up only when they are. Default 1. */
+  readonly stepsInFlight?: number;
   readonly contentOf: (request: LlmRequest) => Pick<CachePrompt, 'blockHashes' | 'tokens'>;
   /** Place of a request in the line; lower came first. */
   readonly orderOf: (request: LlmRequest) => number;
@@ -146,7 +148,8 @@ export class CacheAdmission implements CapacityPort {
     // What was received is kept from the final window on.
     const unseen = role === 'generation' ? staleBlockEnd(request.promptTokens.length, windowSize, tokensPerBlock) : 0;
     // A transfer holds nothing that leaves the window before the prompt ends (see the ledger): it sends the final window only.
-    const added = (role === 'generation' ? 1 : this.#options.chunkTokens) + speculativeTokens;
+    const { chunkTokens, stepsInFlight = 1 } = this.#options;
+    const added = stepsInFlight * (role === 'generation' ? 1 : chunkTokens) + speculativeTokens;
     // A window that starts inside a block spans one more.
     const resident = reservesPrompt
       ? all - Math.max(0, unseen - sinks)

@@ -15,6 +15,8 @@ export interface RequestSpec {
   /** Tokens to generate, the context server's first one included. */
   readonly maxTokens: number;
   readonly beamWidth?: number;
+  /** Tokens that end the request when they are sampled, `maxTokens` apart. Default: none. */
+  readonly stopTokens?: readonly number[];
   readonly disagg?: DisaggregatedParams | null;
   /** Default: the whole prompt after its last chunk. */
   readonly transferPolicy?: TransferPolicy;
@@ -28,6 +30,7 @@ export function createRequest(spec: RequestSpec): LlmRequest {
     promptTokens: spec.promptTokens,
     maxTokens: spec.maxTokens,
     beamWidth: spec.beamWidth ?? 1,
+    stopTokens: spec.stopTokens ?? [],
     disagg,
     transferPolicy: spec.transferPolicy ?? MONOLITHIC,
     state: initialState({ disagg }),
@@ -35,6 +38,7 @@ export function createRequest(spec: RequestSpec): LlmRequest {
     chunkStart: 0,
     chunkEnd: 0,
     outputTokens: [],
+    tokensInFlight: 0,
     cancelRequested: false,
     error: null,
   };
@@ -56,6 +60,10 @@ export function validateRequest(request: LlmRequest): void {
     throw new ArgumentError(
       `request ${id}: beamWidth is ${request.beamWidth}; the executor samples one token per step (pipelined transfer needs that too), set it to 1`,
     );
+  }
+  const { stopTokens } = request;
+  if (!Array.isArray(stopTokens) || stopTokens.some((token) => !Number.isSafeInteger(token) || token < 0)) {
+    throw new ArgumentError(`request ${id}: stopTokens must be an array of token ids, each an integer of at least 0`);
   }
   if (request.state !== initialState(request) || request.outputTokens.length > 0) {
     throw new ArgumentError(

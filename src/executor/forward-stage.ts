@@ -37,6 +37,8 @@ export interface ForwardStageOptions {
 interface Work {
   readonly entry: Entry;
   readonly scheduled: ScheduledWork;
+  /** It brings its request's user a token. */
+  readonly delivers: boolean;
 }
 
 /** The token of each request, or why there are none. */
@@ -46,15 +48,17 @@ export type StepResult = ReadonlyMap<LlmRequest, number> | KvTransceiverError;
 export interface StepInFlight {
   readonly context: readonly Work[];
   readonly generation: readonly Work[];
+  /** Null: it could not be enqueued, nothing of it may be sent. */
+  readonly forward: ForwardResult | null;
   /** Settles, never rejects, when the forward no longer writes pages. */
   readonly result: Promise<StepResult>;
 }
 
 /**
- * Role: runs one planned step in two halves, so that another step could be launched between them.
- * Ordering: launch = early prefix, forward enqueued, `sendKvAsync` behind its event; retire = content marked, tokens out, once the results
- *   are known; several ranks agree in between on whether there are any.
- *   Nothing of a request is given up between its launch and its retirement.
+ * Role: runs one planned step in three parts, so that the next step can be launched between them.
+ * Ordering: launch = early prefix, forward enqueued; send = `sendKvAsync` behind its event, once every step before it went well; retire =
+ *   content marked, tokens out, once the results are known; several ranks agree before that on whether there are any.
+ *   Nothing of a request is given up between the launch and the retirement of a step that has it.
  */
 export class ForwardStage {
   readonly #o: ForwardStageOptions;
@@ -74,18 +78,27 @@ export class ForwardStage {
         generation: generation.map((work) => work.scheduled),
       });
     } catch (error) {
-      return { context, generation, result: Promise.resolve(engineError(error)) };
+      return { context, generation, forward: null, result: Promise.resolve(engineError(error)) };
     }
-    // Before the sends, so that the tokens are in the requests as soon as they are known, whatever the loop does meanwhile.
+    // The tokens are in the requests as soon as they are known, whatever the loop does meanwhile.
     const result = forward.tokens.then((tokens) => {
       this.#noteContextTokens(context, tokens);
       return tokens;
     }, engineError);
+    return { context, generation, forward, result };
+  }
+
+  /**
+   * Before a later step is launched for the same requests: what is sent is the chunk they were given last.
+   * A slice may hold tokens that an earlier chunk computed, also one that completed no block, or was not sent because the request is not
+   * pipelined: that chunk's forward must have gone well, and the event of this one does not tell.
+   */
+  send({ context, forward }: StepInFlight): void {
+    if (forward === null) return;
     this.#o.transfer.sendKvAsync(
       context.map((work) => work.entry),
       forward.event,
     );
-    return { context, generation, result };
   }
 
   /** @param result what `step.result` came to; an error when the step does not count */
@@ -93,19 +106,26 @@ export class ForwardStage {
     const budget = new TurnBudget(this.#o.clock);
     for (const work of [...step.context, ...step.generation]) {
       if (budget.isSpent()) await budget.nextTurn();
-      const { entry } = work;
-      entry.computing = false;
-      if (result instanceof Error) this.#o.endings.abandon(entry, result);
-      else this.#markComputed(work);
-      // It ended while its forward ran: its pages were kept until now.
-      if (entry.outcome !== null && this.#o.table.find(entry.request) !== undefined) this.#o.endings.release(entry);
+      const { entry, delivers } = work;
+      entry.stepsInFlight -= 1;
+      if (delivers) entry.request.tokensInFlight -= 1;
+      if (result instanceof Error) {
+        entry.hasLostContent = true;
+        this.#o.endings.abandon(entry, result);
+      } else {
+        // The request may have been in the step before, too, and that one may have failed.
+        if (!entry.hasLostContent) this.#markComputed(work);
+        // Its transfer can be over before the results of its last chunk are read.
+        if (entry.outcome === 'completed' && entry.role === 'context' && isLastChunk(work)) this.#prefillDone(entry);
+      }
+      // It ended while its forwards ran: its pages were kept until the last of them.
+      if (entry.outcome === null || entry.stepsInFlight > 0) continue;
+      if (this.#o.table.find(entry.request) !== undefined) this.#o.endings.release(entry);
     }
     if (result instanceof Error) return;
-    for (const { entry, scheduled } of step.context) {
+    for (const work of step.context) {
       if (budget.isSpent()) await budget.nextTurn();
-      if (entry.outcome === null && scheduled.chunkEnd === entry.request.promptTokens.length) {
-        this.#finishPrompt(entry, result);
-      }
+      if (work.entry.outcome === null && isLastChunk(work)) this.#finishPrompt(work.entry, result);
     }
     for (const { entry } of step.generation) {
       if (budget.isSpent()) await budget.nextTurn();
@@ -124,13 +144,15 @@ export class ForwardStage {
         this.#o.events.emit(entry.events, 'onPrefillStarted', request, this.#o.clock.now());
       }
       const isLast = chunkEnd === request.promptTokens.length;
+      const delivers = isLast && entry.role === 'aggregate';
       if (entry.role === 'context' && (isLast || request.transferPolicy.pipelined)) this.#o.onPagesLent(request);
       const pagesReady = this.#pagesReady(entry);
       if (entry.outcome !== null) continue;
       this.#o.transfer.sendEarlyPrefix(entry, pagesReady);
       if (entry.outcome !== null) continue;
-      entry.computing = true;
-      works.push({ entry, scheduled: { request, chunkStart, chunkEnd, pagesReady } });
+      // Its first decode step may be the next step's.
+      if (delivers) this.#o.table.advance(entry, 'prompt_enqueued');
+      works.push(begun({ entry, scheduled: { request, chunkStart, chunkEnd, pagesReady }, delivers }));
     }
     return works;
   }
@@ -142,9 +164,11 @@ export class ForwardStage {
       if (entry === undefined) continue;
       const pagesReady = this.#pagesReady(entry);
       if (entry.outcome !== null) continue;
-      entry.computing = true;
+      // Now and not when its token is read: the next step may be planned before that.
+      this.#o.table.served(entry);
       const position = decodePosition(request);
-      works.push({ entry, scheduled: { request, chunkStart: position, chunkEnd: position, pagesReady } });
+      const scheduled = { request, chunkStart: position, chunkEnd: position, pagesReady };
+      works.push(begun({ entry, scheduled, delivers: true }));
     }
     return works;
   }
@@ -161,10 +185,10 @@ export class ForwardStage {
 
   /** The aux buffer of the last slice carries the first token: it must be there before that slice can have been delivered. */
   #noteContextTokens(context: readonly Work[], tokens: ReadonlyMap<LlmRequest, number>): void {
-    for (const { entry, scheduled } of context) {
-      const token = tokens.get(entry.request);
-      const isLast = scheduled.chunkEnd === entry.request.promptTokens.length;
-      if (entry.role === 'context' && isLast && token !== undefined) entry.request.outputTokens.push(token);
+    for (const work of context) {
+      const { role, request } = work.entry;
+      const token = tokens.get(request);
+      if (role === 'context' && isLastChunk(work) && token !== undefined) request.outputTokens.push(token);
     }
   }
 
@@ -180,22 +204,24 @@ export class ForwardStage {
 
   #finishPrompt(entry: Entry, tokens: ReadonlyMap<LlmRequest, number>): void {
     const { request } = entry;
-    const { events, endings, table, clock } = this.#o;
+    const { events, endings } = this.#o;
     const token = tokens.get(request);
     if (token === undefined) {
       endings.abandon(entry, new InternalError(`request ${request.id}: the model engine returned no first token`));
       return;
     }
-    events.emit(entry.events, 'onPrefillDone', request, clock.now());
+    this.#prefillDone(entry);
     if (entry.role === 'context') {
       if (request.disagg?.scheduleStyle === 'context_first') {
         events.emit(entry.events, 'onContextAnswer', request, this.#answer(request, request.disagg));
       }
       return;
     }
-    table.advance(entry, 'prompt_computed');
-    this.#o.tokens.deliver(entry, token);
-    if (request.outputTokens.length >= request.maxTokens) endings.complete(entry);
+    if (this.#o.tokens.deliver(entry, token)) endings.complete(entry);
+  }
+
+  #prefillDone({ events, request }: Entry): void {
+    this.#o.events.emit(events, 'onPrefillDone', request, this.#o.clock.now());
   }
 
   #finishDecode(entry: Entry, tokens: ReadonlyMap<LlmRequest, number>): void {
@@ -206,9 +232,7 @@ export class ForwardStage {
       endings.abandon(entry, new InternalError(`request ${request.id}: the model engine returned no token`));
       return;
     }
-    this.#o.tokens.deliver(entry, token);
-    if (request.outputTokens.length >= request.maxTokens) endings.complete(entry);
-    else this.#o.table.served(entry);
+    if (this.#o.tokens.deliver(entry, token)) endings.complete(entry);
   }
 
   #answer(request: LlmRequest, disagg: DisaggregatedParams): DisaggregatedParams {
@@ -222,6 +246,16 @@ export class ForwardStage {
       firstGenTokens: [...request.outputTokens],
     };
   }
+}
+
+function begun(work: Work): Work {
+  work.entry.stepsInFlight += 1;
+  if (work.delivers) work.entry.request.tokensInFlight += 1;
+  return work;
+}
+
+function isLastChunk({ entry, scheduled }: Work): boolean {
+  return scheduled.chunkEnd === entry.request.promptTokens.length;
 }
 
 function engineError(error: unknown): KvTransceiverError {

@@ -110,11 +110,10 @@ export class GenerationTransfer {
     const promptLen = request.promptTokens.length;
     request.chunkEnd = promptLen;
     cache.markComputed(request.id, promptLen);
-    for (const token of firstTokens) {
-      if (request.outputTokens.length < request.maxTokens) tokens.deliver(entry, token);
-    }
+    // What was drafted beyond the last token is nobody's.
+    const isOver = firstTokens.some((token) => tokens.deliver(entry, token));
     table.advance(entry, 'decode_started');
-    if (request.outputTokens.length >= request.maxTokens) endings.complete(entry);
+    if (isOver) endings.complete(entry);
   }
 
   #post(entry: Entry): void {

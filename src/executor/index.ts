@@ -3,8 +3,9 @@ export { createRequest, MONOLITHIC, type RequestSpec } from './create-request.js
 export { PaceCurve, type PaceDevice, type PacedModel } from './engines/pace-curve.js';
 export { PacedEngine, type PacedEngineOptions, type PacedEngineStats } from './engines/paced-engine.js';
 export * from './engines/tiny/index.js';
-export { Executor, type ExecutorCloseReport, type ExecutorOptions, type ExecutorStats } from './executor.js';
+export { Executor } from './executor.js';
 export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor-events.js';
+export type { ExecutorCloseReport, ExecutorOptions, ExecutorStats, StepSchedule } from './executor-options.js';
 export type { ContextIdentity } from './forward-stage.js';
 export type { ForwardResult, ModelEngine, ScheduledBatch, ScheduledWork } from './model-engine.js';
 export {

@@ -26,6 +26,8 @@ export function requestDigest(request: LlmRequest): number {
   hash.add(promptTokens.length);
   for (const token of promptTokens) hash.add(token);
   hash.add(request.maxTokens);
+  hash.add(request.stopTokens.length);
+  for (const token of request.stopTokens) hash.add(token);
   hash.add((policy.pipelined ? 1 : 0) + (policy.earlyPrefix ? 2 : 0));
   hash.add(disagg === null ? -1 : TYPES.indexOf(disagg.requestType));
   hash.add(disagg?.scheduleStyle === 'generation_first' ? 1 : 0);

@@ -23,7 +23,7 @@ export interface SharedEndings {
 
 /**
  * Role: the only way a request ends: outcome, then its blocks, then the caller hears, each once.
- * Ordering: a request whose pages a forward is writing gets its outcome at once and gives the pages up when the forward ended.
+ * Ordering: a request whose pages forwards are writing gets its outcome at once and gives the pages up when the last of them ended.
  */
 export class RequestEndings {
   readonly #o: RequestEndingsOptions;
@@ -73,7 +73,7 @@ export class RequestEndings {
   #end(entry: Entry, event: RequestEvent, outcome: RequestOutcome): void {
     this.#o.table.advance(entry, event);
     entry.outcome = outcome;
-    if (!entry.computing) this.release(entry);
+    if (entry.stepsInFlight === 0) this.release(entry);
   }
 }
 

@@ -7,8 +7,8 @@ export type RequestEvent =
   | 'receivers_ready'
   /** The last slice was handed to the transceiver. */
   | 'last_slice_sent'
-  /** The prompt of a request that never leaves this server is computed. */
-  | 'prompt_computed'
+  /** The last chunk of a request that never leaves this server was enqueued: its next work is a decode step. */
+  | 'prompt_enqueued'
   | 'receive_posted'
   | 'transfer_completed'
   | 'decode_started'
@@ -30,7 +30,7 @@ export const REQUEST_TRANSITIONS: TransitionTable<RequestState, RequestEvent> = 
   },
   CONTEXT_INIT: {
     last_slice_sent: 'DISAGG_CONTEXT_TRANS_IN_PROGRESS',
-    prompt_computed: 'GENERATION_IN_PROGRESS',
+    prompt_enqueued: 'GENERATION_IN_PROGRESS',
     context_cancelled: 'DISAGG_CONTEXT_COMPLETE',
     generation_cancelled: 'GENERATION_COMPLETE',
     failed: 'DISAGG_TRANS_ERROR',

@@ -15,8 +15,10 @@ export interface Entry {
   readonly submittedAtMs: number;
   /** Place in the line for blocks: counts up as requests become schedulable. */
   order: number;
-  /** A forward that writes its pages is under way: whatever happens, they are given up only when it ended. */
-  computing: boolean;
+  /** Forwards under way that write its pages: whatever happens, they are given up only when the last of them ended. */
+  stepsInFlight: number;
+  /** A forward of it failed: what later ones computed on top is no content, whether or not they went well. */
+  hasLostContent: boolean;
   /** Null until it ended. */
   outcome: RequestOutcome | null;
 }
@@ -64,7 +66,8 @@ export class RequestTable {
       events,
       submittedAtMs,
       order: this.#nextOrder++,
-      computing: false,
+      stepsInFlight: 0,
+      hasLostContent: false,
       outcome: null,
     };
     this.#entries.set(request.id, entry);

@@ -49,6 +49,8 @@ export interface LlmRequest {
   readonly promptTokens: Uint32Array;
   readonly maxTokens: number;
   readonly beamWidth: number;
+  /** The request ends with the first of these that is sampled; it is delivered like any other token. */
+  readonly stopTokens: readonly number[];
   /** Null for a request that never leaves this server. */
   readonly disagg: DisaggregatedParams | null;
   readonly transferPolicy: TransferPolicy;
@@ -56,18 +58,27 @@ export interface LlmRequest {
   state: RequestState;
   /** Tokens found in the cache at admission. */
   prepopulatedLen: number;
-  /** The chunk the last scheduled step computed, `[chunkStart, chunkEnd)`. */
+  /** The chunk that the last scheduled step computes, `[chunkStart, chunkEnd)`. */
   chunkStart: number;
   chunkEnd: number;
   /** Generated tokens so far (the first one comes from the context server). */
   readonly outputTokens: number[];
+  /** Tokens that forwards under way will add to `outputTokens`: at most one for each step that the schedule lets overlap. */
+  tokensInFlight: number;
   cancelRequested: boolean;
   error: KvTransceiverError | null;
 }
 
-/** Prompt tokens that no forward has computed yet. */
+/** Prompt tokens that no forward has been given yet. */
 export function remainingPromptTokens(request: LlmRequest): number {
   return request.promptTokens.length - request.chunkEnd;
+}
+
+/** The newest token is the user's last one. */
+export function hasLastToken({ outputTokens, maxTokens, stopTokens }: LlmRequest): boolean {
+  if (outputTokens.length >= maxTokens) return true;
+  const newest = outputTokens.at(-1);
+  return newest !== undefined && stopTokens.includes(newest);
 }
 
 /** The id both sides know the request by: an orchestrator's retry renews only `disaggRequestId`. */

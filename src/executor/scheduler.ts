@@ -64,6 +64,8 @@ export function planStep(
   const generation: LlmRequest[] = [];
   for (const request of decode) {
     if (generation.length >= limits.tokenBudget - share) break;
+    // Its last token is already on its way.
+    if (request.outputTokens.length + request.tokensInFlight >= request.maxTokens) continue;
     // A decode step without a block is skipped, not queued behind: its blocks were committed at admission and come free.
     if (port.reserve(request, decodePosition(request) + 1)) generation.push(request);
   }
@@ -72,6 +74,8 @@ export function planStep(
   const context: PlannedChunk[] = [];
   for (; next.done !== true && budget > 0; next = prompts.next()) {
     const request = next.value;
+    // Its last chunk is under way, and was not handed to the transceiver yet.
+    if (remainingPromptTokens(request) === 0) continue;
     const admission = port.admit(request);
     if (admission === 'refused') continue;
     if (admission === 'wait') break;
@@ -121,9 +125,12 @@ export function promptBlocks(request: LlmRequest, tokensPerBlock: number): numbe
   return Math.ceil(request.promptTokens.length / tokensPerBlock);
 }
 
-/** Position of the token that the next decode step feeds: the newest one, whose KV is not in the cache yet. */
-export function decodePosition(request: LlmRequest): number {
-  return request.promptTokens.length + request.outputTokens.length - 1;
+/**
+ * Position of the token that the next decode step feeds: the newest one, whose KV is not in the cache yet. A step under way may still have to
+ * sample it.
+ */
+export function decodePosition({ promptTokens, outputTokens, tokensInFlight }: LlmRequest): number {
+  return promptTokens.length + outputTokens.length + tokensInFlight - 1;
 }
 
 function atLeast(name: string, value: number, least: number): void {

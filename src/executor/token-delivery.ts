@@ -1,8 +1,9 @@
 import type { Clock } from '../clock.js';
 import type { EventSink } from './executor-events.js';
+import { hasLastToken } from './request.js';
 import type { Entry } from './request-table.js';
 
-/** Role: appends tokens that go to the user and says so. */
+/** Role: appends tokens that go to the user and says so, up to the last one. */
 export class TokenDelivery {
   readonly #clock: Clock;
   readonly #events: EventSink;
@@ -12,11 +13,13 @@ export class TokenDelivery {
     this.#events = events;
   }
 
-  deliver(entry: Entry, token: number): void {
+  /** @returns true when it was the last one: `maxTokens` are there, or it stops the request */
+  deliver(entry: Entry, token: number): boolean {
     const { request } = entry;
     const index = request.outputTokens.push(token) - 1;
     const atMs = this.#clock.now();
     if (index === 0) this.#events.emit(entry.events, 'onFirstToken', request, token, atMs);
     this.#events.emit(entry.events, 'onToken', request, token, index, atMs);
+    return hasLastToken(request);
   }
 }

@@ -18,6 +18,7 @@ export interface GemmEngineOptions extends PromptPagesOptions {
  * Decode steps take no time and write nothing: no reader of those pages exists.
  */
 export class GemmEngine implements ModelEngine {
+  readonly feedsItself = true;
   readonly #products: GemmEngineOptions['products'];
   readonly #pages: PromptPages;
   /** The forward before is enqueued; settles, never rejects. */

@@ -31,6 +31,7 @@ export interface PacedEngineStats {
  * Decode steps take their modelled time and write nothing: content is a function of the prompt alone, and no reader of those pages exists.
  */
 export class PacedEngine implements ModelEngine {
+  readonly feedsItself = true;
   readonly #o: PacedEngineOptions;
   readonly #pages: PromptPages;
   /** When the device is free again; settles, never rejects. */

@@ -59,8 +59,8 @@ export class PromptPages {
     for (const { request, chunkEnd } of batch.context) {
       if (chunkEnd === request.promptTokens.length) tokens.set(request, this.#tokenAt(request, 0));
     }
-    for (const { request } of batch.generation)
-      tokens.set(request, this.#tokenAt(request, request.outputTokens.length));
+    for (const { request, chunkStart } of batch.generation)
+      tokens.set(request, this.#tokenAt(request, chunkStart + 1 - request.promptTokens.length));
     return tokens;
   }
 

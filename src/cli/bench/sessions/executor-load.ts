@@ -6,6 +6,8 @@ import { blockHashesOf, PROMPT_TOKENS, type SessionServer } from './session-serv
 
 /** Computes nothing and needs no time, so that what is left is the loop. */
 export class ZeroTimeEngine implements ModelEngine {
+  readonly feedsItself = true;
+
   forward({ context, generation }: ScheduledBatch): Promise<ForwardResult> {
     const tokens = new Map<LlmRequest, number>();
     for (const { request, chunkEnd } of context) if (chunkEnd === request.promptTokens.length) tokens.set(request, 1);

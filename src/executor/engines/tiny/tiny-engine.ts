@@ -42,8 +42,13 @@ export interface TinyEngineOptions {
  *   floating-point sum depends on the split.
  */
 export class TinyEngine implements ModelEngine {
+  readonly feedsItself = true;
   readonly #o: TinyEngineOptions;
   readonly #shard: TinyShard;
+  /** The newest token of each request: with the overlap schedule it is fed before the executor has read it. */
+  readonly #sampled = new WeakMap<LlmRequest, { readonly position: number; readonly token: number }>();
+  /** Requests of forwards that failed. One that was enqueued behind such a forward leaves them out, so that the others do not suffer. */
+  readonly #lost = new WeakSet<LlmRequest>();
   /** When the stream is free again; settles, never rejects. */
   #stream: Promise<void> = Promise.resolve();
 
@@ -62,6 +67,7 @@ export class TinyEngine implements ModelEngine {
       works = [...batch.context, ...batch.generation].map((work) => tinyWork(cache, work));
     } catch (error) {
       const failure = typedError(error, 'the tiny engine found no pages');
+      this.#lose(batch);
       // The other ranks must not wait for this one's part.
       void this.#enqueue(() => this.#o.tensorGroup?.begin(describe(batch)).leave(failure));
       throw failure;
@@ -89,16 +95,22 @@ export class TinyEngine implements ModelEngine {
     const together = this.#o.tensorGroup?.begin(describe(batch)) ?? null;
     try {
       await pagesReady(batch);
-      const sampled = await this.#compute(works, together);
+      const left = works.filter(({ request }) => !this.#lost.has(request));
+      const sampled = await this.#compute(left, together);
       event.signal();
       together?.leave(null);
       return sampled;
     } catch (error) {
       const failure = typedError(error, 'the tiny engine failed');
+      this.#lose(batch);
       event.fail(failure.message);
       together?.leave(failure);
       throw failure;
     }
+  }
+
+  #lose({ context, generation }: ScheduledBatch): void {
+    for (const { request } of [...context, ...generation]) this.#lost.add(request);
   }
 
   async #compute(works: readonly TinyWork[], together: TensorForward | null): Promise<ReadonlyMap<LlmRequest, number>> {
@@ -129,7 +141,9 @@ export class TinyEngine implements ModelEngine {
       if (!samples) continue;
       if (budget.isSpent()) await budget.nextTurn();
       const logits = model.logits(streams[index]?.at(-1) as Float32Array);
-      tokens.set(request, sampleToken(logits, samplingOf?.(request) ?? GREEDY, end));
+      const token = sampleToken(logits, samplingOf?.(request) ?? GREEDY, end);
+      this.#sampled.set(request, { position: end, token });
+      tokens.set(request, token);
     }
     return tokens;
   }
@@ -138,9 +152,18 @@ export class TinyEngine implements ModelEngine {
     const { model } = this.#o;
     return Array.from({ length: end - begin }, (_, index) => {
       const x = new Float32Array(model.config.modelDim);
-      model.embed(tokenAt(request, begin + index), x);
+      model.embed(this.#tokenAt(request, begin + index), x);
       return x;
     });
+  }
+
+  #tokenAt(request: LlmRequest, position: number): number {
+    const { promptTokens, outputTokens } = request;
+    const known = promptTokens[position] ?? outputTokens[position - promptTokens.length];
+    if (known !== undefined) return known;
+    const sampled = this.#sampled.get(request);
+    if (sampled?.position === position) return sampled.token;
+    throw new InternalError(`request ${request.id}: the token at position ${position} is fed before it was sampled`);
   }
 
   /** @returns this rank's queries, `[row][head][element]` */
@@ -219,15 +242,6 @@ export class TinyEngine implements ModelEngine {
       this.#o.model.rotate(key.subarray(row * rowElements, (row + 1) * rowElements), position);
     }
   }
-}
-
-function tokenAt(request: LlmRequest, position: number): number {
-  const { promptTokens, outputTokens } = request;
-  const token = promptTokens[position] ?? outputTokens[position - promptTokens.length];
-  if (token === undefined) {
-    throw new InternalError(`request ${request.id}: the token at position ${position} is fed before it was sampled`);
-  }
-  return token;
 }
 
 function describe({ context, generation }: ScheduledBatch): string {

@@ -1,0 +1,242 @@
+import type { Clock } from '../clock.js';
+import { type KvTransceiverError, ResourceError, StateError } from '../errors.js';
+import type { CacheAdmission } from './cache-admission.js';
+import type { ContextTransfer } from './context-transfer.js';
+import type { EventSink } from './executor-events.js';
+import type { GenerationTransfer } from './generation-transfer.js';
+import type { RankConsensus } from './rank-consensus.js';
+import type { LlmRequest } from './request.js';
+import type { RequestEndings } from './request-endings.js';
+import type { Entry, RequestTable } from './request-table.js';
+import { planStep, type SchedulerLimits } from './scheduler.js';
+import type { StepPipeline } from './step-pipeline.js';
+import type { TransferOutcomes } from './transfer-outcomes.js';
+import { typedError } from './typed-error.js';
+import type { WakeSignal } from './wake-signal.js';
+
+export interface ExecutorLoopOptions {
+  readonly clock: Clock;
+  readonly limits: SchedulerLimits;
+  readonly table: RequestTable;
+  readonly admission: CacheAdmission;
+  readonly endings: RequestEndings;
+  readonly context: ContextTransfer;
+  readonly generation: GenerationTransfer;
+  readonly outcomes: TransferOutcomes;
+  readonly pipeline: StepPipeline;
+  readonly events: EventSink;
+  readonly wake: WakeSignal;
+  /** Null on a server of one rank. */
+  readonly ranks: RankConsensus | null;
+  readonly housekeepingIntervalMs: number;
+}
+
+/** `draining`: live requests end by themselves; `aborting`: what is left fails now. */
+export type LoopPhase = 'open' | 'draining' | 'aborting' | 'closed';
+
+/**
+ * Role: what happens in each turn, and when there is a next one: outcomes, cancels -> prepare -> schedule -> launch (early prefix, forward)
+ *   -> send -> read and retire the oldest step.
+ * Threading: gives the event loop a turn after every step and sleeps when nothing can be done.
+ * Ordering: whatever the schedule, the oldest step is read when no further one may, or can, be launched; several ranks exchange how it went
+ *   before any of it counts. A turn launches at most one step and retires at most one.
+ */
+export class ExecutorLoop {
+  readonly #o: ExecutorLoopOptions;
+  #phase: LoopPhase = 'open';
+  #turns = 0;
+  #failedAtClose = 0;
+  #parted: KvTransceiverError | null = null;
+
+  constructor(options: ExecutorLoopOptions) {
+    this.#o = options;
+  }
+
+  get phase(): LoopPhase {
+    return this.#phase;
+  }
+
+  get turns(): number {
+    return this.#turns;
+  }
+
+  get liveCount(): number {
+    return this.#o.table.size + (this.#o.ranks?.waitingCount ?? 0);
+  }
+
+  /** Live requests that have no outcome; the others wait for a forward to end. */
+  get openCount(): number {
+    let open = this.#o.ranks?.waitingCount ?? 0;
+    for (const { outcome } of this.#o.table.all()) if (outcome === null) open += 1;
+    return open;
+  }
+
+  /** Requests that were failed because the executor closed. */
+  get failedAtClose(): number {
+    return this.#failedAtClose;
+  }
+
+  /** Why the ranks do not act together any more; null: they do, or there is one. */
+  get parted(): KvTransceiverError | null {
+    return this.#parted;
+  }
+
+  /** Runs until the loop was told to end and every request has. Never rejects. */
+  async run(): Promise<void> {
+    const { clock, ranks } = this.#o;
+    // Whoever made the executor goes on before the first turn.
+    await clock.nextTurn();
+    // The first exchange is entered when some rank has a request: the other ranks may start a while later.
+    if (ranks !== null) await this.#rest();
+    while (!this.#ended()) {
+      this.#turns += 1;
+      let acted = false;
+      try {
+        acted = await this.#turn();
+      } catch (error) {
+        // A stage must not throw; if one does, every request still gets its one outcome and the loop lives on.
+        this.#abandonAll(typedError(error, 'the executor loop failed'));
+        acted = !this.#o.pipeline.isEmpty;
+      }
+      if (acted) await clock.nextTurn();
+      else if (!this.#ended()) await this.#rest();
+    }
+    // The others must not wait for a rank that is gone.
+    if (ranks?.hasParted === false) await ranks.cross({ leaving: true });
+    this.#phase = 'closed';
+  }
+
+  /** No new requests come; the loop ends with the last live one. */
+  drain(): void {
+    if (this.#phase === 'open') this.#phase = 'draining';
+    this.#o.wake.raise();
+  }
+
+  abort(): void {
+    if (this.#phase === 'draining') this.#phase = 'aborting';
+    this.#o.wake.raise();
+  }
+
+  /** The other ranks are gone, or ran something else: from now on this rank's requests only end. */
+  part(error: KvTransceiverError): void {
+    const wasOpen = this.#phase === 'open';
+    this.#parted = error;
+    if (!wasOpen) return;
+    this.#phase = 'draining';
+    this.#o.events.rankGroupLost(error);
+  }
+
+  #ended(): boolean {
+    return this.#phase !== 'open' && this.liveCount === 0 && this.#o.pipeline.isEmpty;
+  }
+
+  /** Sleeps until there may be something to do; with several ranks, until there is something to tell or to hear. */
+  async #rest(): Promise<void> {
+    const { ranks, wake, context, generation, housekeepingIntervalMs } = this.#o;
+    ranks?.rest();
+    do {
+      await wake.wait(this.liveCount > 0 ? housekeepingIntervalMs : null);
+      context.activity();
+      ranks?.look();
+      generation.postDelayed();
+    } while (ranks !== null && !ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
+  }
+
+  /** @returns true when something was launched or ended, so that another turn may find work at once */
+  async #turn(): Promise<boolean> {
+    const { ranks, outcomes, pipeline, context, wake, generation } = this.#o;
+    if (ranks === null) {
+      await outcomes.check();
+      await outcomes.cancelPending();
+    } else if (await this.#crossEndedAll(ranks)) return true;
+    if (this.#phase === 'aborting') {
+      await this.#abort(ranks);
+      return true;
+    }
+    // What is left to look at has the next turn.
+    if (ranks === null && context.prepare()) wake.raise();
+    const morePosts = generation.postReceives();
+    const launched = await this.#schedule();
+    if (pipeline.isEmpty) return launched || morePosts || this.#failIfStuck();
+    if (pipeline.isFull || !launched || (ranks === null && pipeline.hasStumbled)) {
+      const error = await pipeline.read();
+      // Several ranks: it is retired by the next turn, when all of them know how it went.
+      if (ranks !== null) ranks.computed(error);
+      else {
+        await pipeline.retire(null);
+        pipeline.sendOldest();
+      }
+    }
+    return true;
+  }
+
+  /** @returns true when the ranks parted, so that every request has ended */
+  async #crossEndedAll(ranks: RankConsensus): Promise<boolean> {
+    const { pipeline } = this.#o;
+    ranks.look();
+    if (this.#phase !== 'aborting') await ranks.cross({ leaving: false });
+    if (ranks.hasParted) {
+      if (this.#parted !== null) await pipeline.abandon(this.#parted);
+      return true;
+    }
+    // Not while the exchange is being applied: a slice that cannot be sent on this rank alone is for the next one.
+    pipeline.sendOldest();
+    return false;
+  }
+
+  async #abort(ranks: RankConsensus | null): Promise<void> {
+    this.#failedAtClose += this.openCount;
+    const error = new StateError('the executor was closed before the request ended');
+    if (ranks === null) this.#abandonAll(error);
+    else await ranks.leave(error);
+    await this.#o.pipeline.abandon(error);
+  }
+
+  /** @returns true when a step was launched, or came to nothing because what it had ended */
+  async #schedule(): Promise<boolean> {
+    const { limits, table, admission, ranks, pipeline } = this.#o;
+    // Several ranks do not know of each other's until they exchange how the step went, and must go on alike.
+    if (pipeline.isFull || (ranks === null && pipeline.hasStumbled)) return false;
+    const plan = planStep(
+      limits,
+      requestsOf(table.in('GENERATION_IN_PROGRESS')),
+      requestsOf(table.in('CONTEXT_INIT')),
+      admission,
+    );
+    ranks?.planned(plan);
+    if (await pipeline.launch(plan)) return true;
+    return plan.context.length + plan.generation.length > 0;
+  }
+
+  /** The head of the line lacks blocks and nobody is left who could give any back: waiting would never end. */
+  #failIfStuck(): boolean {
+    const { admission, table, endings } = this.#o;
+    const { blocked } = admission;
+    const entry = blocked === null ? undefined : table.find(blocked);
+    if (entry === undefined || entry.outcome !== null || admission.othersHoldBlocks(entry.request)) return false;
+    const { id, promptTokens } = entry.request;
+    endings.abandon(
+      entry,
+      new ResourceError(
+        `request ${id}: no blocks for its prompt of ${promptTokens.length} tokens although no other request holds any; enlarge the pool, or lower chunkTokens if a windowed layer group is the small one (a pipelined transfer keeps all its blocks until it is done)`,
+      ),
+    );
+    return true;
+  }
+
+  #abandonAll(error: KvTransceiverError): void {
+    const { table, endings } = this.#o;
+    for (const entry of table.all()) {
+      try {
+        endings.abandon(entry, error);
+      } catch (cause) {
+        // The transceiver refused to cancel; the outcome must come all the same.
+        endings.fail(entry, typedError(cause, error.message));
+      }
+    }
+  }
+}
+
+function* requestsOf(entries: Iterable<Entry>): Iterable<LlmRequest> {
+  for (const entry of entries) if (!entry.request.cancelRequested) yield entry.request;
+}

@@ -1,0 +1,79 @@
+import type { Clock } from '../clock.js';
+import { InternalError } from '../errors.js';
+import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
+import type { CacheAdmission } from './cache-admission.js';
+import type { GenerationTransfer } from './generation-transfer.js';
+import { hasTransfer, type RequestEndings } from './request-endings.js';
+import type { Entry, RequestTable } from './request-table.js';
+import { TurnBudget } from './turn-budget.js';
+import { typedError } from './typed-error.js';
+
+export interface TransferOutcomesOptions {
+  readonly clock: Clock;
+  readonly table: RequestTable;
+  readonly admission: CacheAdmission;
+  readonly transceiver: CacheTransceiver;
+  readonly endings: RequestEndings;
+  readonly generation: GenerationTransfer;
+}
+
+/** Role: on a server of one rank, what settled transfers and users' cancels do to requests. Several ranks agree on it: `RankConsensus`. */
+export class TransferOutcomes {
+  readonly #o: TransferOutcomesOptions;
+
+  constructor(options: TransferOutcomesOptions) {
+    this.#o = options;
+  }
+
+  /** In portions: thousands that end at once must not hold up the event loop. */
+  async check(): Promise<void> {
+    const { clock, transceiver, table, endings } = this.#o;
+    const outcomes = transceiver.takeSettled();
+    const budget = new TurnBudget(clock);
+    for (const settled of outcomes) {
+      if (budget.isSpent()) await budget.nextTurn();
+      const entry = table.find(settled.request);
+      // An ended request: its outcome was decided here, and the ledger alone says when its pages are free.
+      if (entry === undefined || entry.outcome !== null) continue;
+      try {
+        this.#settle(entry, settled);
+      } catch (error) {
+        endings.fail(entry, typedError(error, `transfer of request ${settled.request.id}`));
+      }
+    }
+  }
+
+  /** Asks again for every cancel that could not take effect yet; in portions, too. */
+  async cancelPending(): Promise<void> {
+    const { clock, table, admission, transceiver, endings } = this.#o;
+    if (table.cancelling.size === 0) return;
+    const budget = new TurnBudget(clock);
+    for (const entry of table.cancelling) {
+      if (budget.isSpent()) await budget.nextTurn();
+      if (entry.outcome !== null) continue;
+      admission.leaveLine(entry.request);
+      try {
+        const ended = !hasTransfer(entry) || transceiver.cancelRequest(entry.request, 'cancelled by its user');
+        if (ended) endings.cancel(entry);
+      } catch (error) {
+        endings.fail(entry, typedError(error, 'cancelRequest failed'));
+      }
+    }
+  }
+
+  #settle(entry: Entry, settled: Settled): void {
+    const { endings, generation } = this.#o;
+    const byUser = entry.request.cancelRequested;
+    if (settled.outcome === 'completed') {
+      if (settled.side === 'context') endings.complete(entry);
+      else if (byUser) endings.cancel(entry);
+      else generation.arrived(entry, settled.firstTokens);
+    } else if (settled.outcome === 'cancelled' && byUser) {
+      endings.cancel(entry);
+    } else {
+      // A cancel that is not ours is the peer's, and that is an error.
+      const error = settled.error ?? new InternalError(`transfer ${settled.outcome} without a reason`);
+      endings.fail(entry, error);
+    }
+  }
+}
