@@ -15,6 +15,7 @@ function damagedCase(seed: number, sampling: Sampling): TinyCase {
   const prompt = (length: number): TinyPrompt => ({
     tokens: Uint32Array.from({ length }, () => draw.pick(4096)),
     maxTokens: 16,
+    stopIndex: null,
   });
   const side = (tinySide: TinyCase['context']): TinyCase['context'] => {
     const tokensPerBlock = Math.min(4, tinySide.tokensPerBlock);

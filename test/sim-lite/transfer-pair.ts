@@ -201,5 +201,7 @@ export function makeRequest(
     outputTokens: [],
     cancelRequested: false,
     error: null,
+    stopTokens: [],
+    tokensInFlight: 0,
   };
 }

@@ -1,3 +1,4 @@
+import type { StepSchedule } from '../../src/executor/executor-options.js';
 import type { ScheduleStyle } from '../../src/executor/request.js';
 import type { TransferFate } from './parts/sim-agent.js';
 import type { MessageName } from './parts/sim-network.js';
@@ -25,6 +26,8 @@ export interface InstanceShape {
   /** Ranks that share the blocks of a prompt, each every so manieth one. */
   readonly cpSize: number;
   readonly blockLayout: 'HND' | 'NHD';
+  /** Of its executors. Default: plain. */
+  readonly schedule?: StepSchedule;
 }
 
 export interface Shape {

@@ -1,7 +1,16 @@
 import { Random } from './core/random.js';
 import { MAX_PROMPT_TOKENS } from './parts/prompts.js';
 import type { MessageName } from './parts/sim-network.js';
-import { type Fault, groupSize, type HostRef, type Plan, type RequestItem, rankCount, type Shape } from './plan.js';
+import {
+  type Fault,
+  groupSize,
+  type HostRef,
+  type InstanceShape,
+  type Plan,
+  type RequestItem,
+  rankCount,
+  type Shape,
+} from './plan.js';
 import { randomSplit } from './random-split.js';
 
 /** Virtual time in which requests come in. */
@@ -25,7 +34,18 @@ export function randomPlan(seed: number): Plan {
   const random = new Random(seed, 0);
   // Drawn for itself: the rest of a seed's plan is what it was before there were arenas.
   const bounce = new Random(seed, 9);
-  const shape = { ...randomShape(random), ...(bounce.chance(0.2) ? { arenaBytes: bounce.between(64, 2048) } : {}) };
+  const drawn = randomShape(random);
+  // As the arenas, for itself.
+  const schedules = new Random(seed, 10);
+  const scheduled = (side: InstanceShape): InstanceShape =>
+    schedules.chance(0.5) ? { ...side, schedule: 'overlap' } : side;
+  const [context, generation] = [scheduled(drawn.context), scheduled(drawn.generation)];
+  const shape = {
+    ...drawn,
+    context,
+    generation,
+    ...(bounce.chance(0.2) ? { arenaBytes: bounce.between(64, 2048) } : {}),
+  };
   const isOneRank = rankCount(shape.context) + rankCount(shape.generation) === 2;
   const requests = Array.from({ length: isOneRank ? random.between(16, 56) : random.between(8, 24) }, (_, number) =>
     randomRequest(random, shape, number),

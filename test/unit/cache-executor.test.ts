@@ -11,11 +11,12 @@ import {
 } from '../../src/cache/index.js';
 import { TransportError } from '../../src/errors.js';
 import { Executor } from '../../src/executor/executor.js';
+import type { StepSchedule } from '../../src/executor/executor-options.js';
 import type { LlmRequest } from '../../src/executor/request.js';
 import { FakeClock } from '../sim-lite/fake-clock.js';
 import { FakeEngine } from './executor/fake-engine.js';
 import { FakeTransceiver } from './executor/fake-transceiver.js';
-import { aggregateRequest, contextRequest, generationRequest, prompt } from './executor/harness.js';
+import { aggregateRequest, contextRequest, generationRequest, prompt, SCHEDULES } from './executor/harness.js';
 
 const TPB = 4;
 
@@ -42,7 +43,12 @@ class PrefixTransceiver extends FakeTransceiver {
   }
 }
 
-function setup(options: Partial<CacheManagerOptions> = {}, Manager = GrowingCacheManager, chunkTokens = 8) {
+function setup(
+  schedule: StepSchedule,
+  options: Partial<CacheManagerOptions> = {},
+  Manager = GrowingCacheManager,
+  chunkTokens = 8,
+) {
   const log: string[] = [];
   const clock = new FakeClock();
   const mover = new ScriptedMover();
@@ -66,7 +72,7 @@ function setup(options: Partial<CacheManagerOptions> = {}, Manager = GrowingCach
   const events = {
     onFinished: (request: LlmRequest, outcome: string) => log.push(`finished ${request.id} ${outcome}`),
   };
-  const executor = new Executor({ clock, cache, transceiver, engine, limits, events });
+  const executor = new Executor({ clock, cache, transceiver, engine, limits, events, schedule });
   /** Content of prompt `first`, `first + 1`, ... that nobody owns. */
   const keep = (length: number, first: number): void => {
     const tokens = prompt(length, first);
@@ -78,9 +84,9 @@ function setup(options: Partial<CacheManagerOptions> = {}, Manager = GrowingCach
   return { log, clock, mover, cache, transceiver, engine, executor, keep };
 }
 
-describe('an executor over pages that are moved', () => {
+describe.each(SCHEDULES)('an executor over pages that are moved, %s', (schedule) => {
   it('asks no peer to write before the old content is saved, and does so at once when it is', async () => {
-    const { executor, clock, mover, log, keep } = setup();
+    const { executor, clock, mover, log, keep } = setup(schedule);
     keep(24, 5000);
     executor.submit(generationRequest(1, 16));
     await clock.turn(20);
@@ -92,7 +98,7 @@ describe('an executor over pages that are moved', () => {
   });
 
   it('a receive whose kept prefix cannot be brought back fails, alone', async () => {
-    const { executor, clock, mover, log, cache, keep } = setup();
+    const { executor, clock, mover, log, cache, keep } = setup(schedule);
     keep(16, 0);
     keep(24, 5000);
     mover.batches[0]?.resolve();
@@ -117,7 +123,7 @@ describe('an executor over pages that are moved', () => {
   });
 
   it('the reused prefix leaves behind the moves that bring it, and the forward is told of them', async () => {
-    const { executor, clock, mover, log, transceiver, engine, keep } = setup();
+    const { executor, clock, mover, log, transceiver, engine, keep } = setup(schedule);
     keep(16, 0);
     keep(24, 5000);
     mover.batches[0]?.resolve();
@@ -131,7 +137,7 @@ describe('an executor over pages that are moved', () => {
   });
 
   it('without an event to wait for, the prefix leaves with the first chunk', async () => {
-    const { executor, clock, mover, log, engine, keep } = setup();
+    const { executor, clock, mover, log, engine, keep } = setup(schedule);
     mover.event = null;
     keep(16, 0);
     keep(24, 5000);
@@ -144,7 +150,7 @@ describe('an executor over pages that are moved', () => {
   });
 
   it('a prefix that could not be brought back fails its request before the next forward', async () => {
-    const { executor, clock, mover, log, keep } = setup({}, GrowingCacheManager, 1);
+    const { executor, clock, mover, log, keep } = setup(schedule, {}, GrowingCacheManager, 1);
     keep(16, 0);
     keep(24, 5000);
     mover.batches[0]?.resolve();
@@ -160,7 +166,7 @@ describe('an executor over pages that are moved', () => {
   });
 
   it('passes the tokens on, so that parts of blocks are reused', async () => {
-    const { executor, clock, keep, engine } = setup({ partialReuse: true });
+    const { executor, clock, keep, engine } = setup(schedule, { partialReuse: true });
     keep(16, 0);
     engine.manual = true;
     const request = contextRequest(1, 16);
@@ -171,26 +177,25 @@ describe('an executor over pages that are moved', () => {
   });
 });
 
-describe('admission', () => {
+describe.each(SCHEDULES)('admission, %s', (schedule) => {
   const group = (slotCount: number, windowSize: number | null) =>
     ({ kind: 'attention', windowSize, tokensPerBlock: TPB, layers: [0], slotCount }) as const;
 
   it('counts every block of a prompt that is reserved, windowed or not', async () => {
     const layerGroups = [group(16, null), group(9, 4)];
-    const { executor, clock, engine, log, cache } = setup({ layerGroups }, ReservingCacheManager);
+    const { executor, clock, engine, log, cache } = setup(schedule, { layerGroups }, ReservingCacheManager);
     engine.manual = true;
     executor.submit(aggregateRequest(1, 16, 1));
     executor.submit(aggregateRequest(2, 20, 1));
     executor.submit(aggregateRequest(3, 4, 1));
     await clock.turn(20);
     // 4 + 5 blocks of the windowed group fit; the third request waits and holds nothing.
-    expect(log).toEqual(['forward 1[0,8) 2[0,8)']);
+    expect(log).toEqual(['forward 1[0,8) 2[0,8)', ...(schedule === 'overlap' ? ['forward 1[8,16) 2[8,16)'] : [])]);
     expect(cache.stats().map(({ free }) => free)).toEqual([7, 0]);
     expect(() => cache.getBlockIdsRange(3, 0, 0, 0)).toThrow(/request 3 is not in the cache/);
-    for (let forward = 0; forward < 5; forward++) {
+    for (let forward = 0; forward < 6 && engine.running.length > 0; forward++) {
       engine.finish();
       await clock.turn(20);
-      if (engine.running.length === 0) break;
     }
     expect(log.filter((line) => line.startsWith('finished')).sort()).toEqual([
       'finished 1 completed',
@@ -201,12 +206,12 @@ describe('admission', () => {
 
   it('a receiver needs its final window only, also where prompts are reserved', async () => {
     const layerGroups = [group(20, null), group(4, 8)];
-    const receiver = setup({ layerGroups }, ReservingCacheManager);
+    const receiver = setup(schedule, { layerGroups }, ReservingCacheManager);
     receiver.executor.submit(generationRequest(1, 64));
     await receiver.clock.turn(20);
     expect(receiver.log).toEqual(['receive 1 0']);
     // A context server would have to reserve all 16 blocks, and says so at once.
-    const sender = setup({ layerGroups }, ReservingCacheManager);
+    const sender = setup(schedule, { layerGroups }, ReservingCacheManager);
     const request = contextRequest(2, 64);
     sender.executor.submit(request);
     await sender.clock.turn(20);
@@ -215,12 +220,12 @@ describe('admission', () => {
   });
 
   it('counts the speculative blocks', async () => {
-    const { executor, clock, engine, log } = setup({ layerGroups: [group(9, null)], speculativeTokens: 4 });
+    const { executor, clock, engine, log } = setup(schedule, { layerGroups: [group(9, null)], speculativeTokens: 4 });
     engine.manual = true;
     executor.submit(aggregateRequest(1, 16, 1));
     executor.submit(aggregateRequest(2, 16, 1));
     await clock.turn(20);
     // 5 + 5 blocks do not fit: the second one is not let in.
-    expect(log).toEqual(['forward 1[0,8)']);
+    expect(log).toEqual(['forward 1[0,8)', ...(schedule === 'overlap' ? ['forward 1[8,16)'] : [])]);
   });
 });

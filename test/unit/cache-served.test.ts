@@ -76,6 +76,7 @@ describe.each([
       hostSlotCount: fc.integer({ min: 24, max: 48 }),
       speculativeTokens: fc.nat({ max: 5 }),
       delayMs: fc.nat({ max: 30 }),
+      schedule: fc.constantFrom('plain' as const, 'overlap' as const),
       scheduleStyle: fc.constantFrom('generation_first' as const, 'context_first' as const),
       requests: fc.array(
         fc.record({
@@ -95,6 +96,7 @@ describe.each([
         const pair = await ServedPair.create({
           limits: { chunkTokens },
           slotCount,
+          schedule: rest.schedule,
           scheduleStyle: rest.scheduleStyle,
           createCache: (parts) => {
             const mover = new SimMover(parts, delayMs);

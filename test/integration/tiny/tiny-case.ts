@@ -23,6 +23,9 @@ export interface TinyCase {
 export interface TinyPrompt {
   readonly tokens: Uint32Array;
   readonly maxTokens: number;
+  /** The token that one server says at this index shall end the answer; null: nothing but `maxTokens` does. */
+  readonly stopIndex: number | null;
+  readonly stopTokens?: readonly number[];
 }
 
 const MODELS: readonly TinyModelConfig[] = [
@@ -95,6 +98,7 @@ function side(draw: Choices, longest: number, peerTokensPerBlock: number | null)
     slotCount: Math.ceil(blocks * draw.one(1.1, 2, 4)),
     chunkTokens: draw.one(3, 4, 7, 8, 16, 64),
     tokenBudget: draw.one(9, 32, 128),
+    schedule: draw.one('plain', 'overlap'),
     blockLayout: draw.one('HND', 'NHD'),
     poolLayout: draw.one('per-layer', 'per-block'),
     senderTokensPerBlock: peerTokensPerBlock !== null && draw.random() < 0.5 ? peerTokensPerBlock : null,
@@ -113,7 +117,8 @@ function prompts(draw: Choices): TinyPrompt[][] {
       if (model !== undefined && draw.random() < 0.8)
         tokens.set(model.subarray(0, draw.pick(Math.min(model.length, length) + 1)));
       earlier.push(tokens);
-      return { tokens, maxTokens: 1 + draw.pick(8) };
+      const maxTokens = 1 + draw.pick(8);
+      return { tokens, maxTokens, stopIndex: draw.random() < 0.3 ? draw.pick(maxTokens) : null };
     }),
   );
 }

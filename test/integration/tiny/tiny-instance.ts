@@ -13,6 +13,7 @@ import {
 } from '../../../src/executor/engines/tiny/index.js';
 import { Executor } from '../../../src/executor/executor.js';
 import type { RequestEvents } from '../../../src/executor/executor-events.js';
+import type { StepSchedule } from '../../../src/executor/executor-options.js';
 import type { ModelEngine } from '../../../src/executor/model-engine.js';
 import type { LlmRequest } from '../../../src/executor/request.js';
 import { buildPageTable, kvHeadShard, type PageTable, rebasePageTable, withAux } from '../../../src/mapping/index.js';
@@ -36,6 +37,7 @@ export interface TinySide {
   readonly slotCount: number;
   readonly chunkTokens: number;
   readonly tokenBudget: number;
+  readonly schedule: StepSchedule;
   readonly blockLayout: 'HND' | 'NHD';
   readonly poolLayout: 'per-layer' | 'per-block';
   /** Block size of the servers that this one receives from; null = unknown. */
@@ -193,6 +195,7 @@ export class TinyInstance {
       cache,
       transceiver,
       engine: parts.wrapEngine?.(engine, memory) ?? engine,
+      schedule: side.schedule,
       limits: { chunkTokens: side.chunkTokens, tokenBudget: side.tokenBudget, maxTokensInBuffer: null },
       identity: { endpoint: messenger.endpoint, dpRank: 0 },
       ...(tpSize === 1 ? {} : { rankGroup }),

@@ -62,7 +62,10 @@ export class TinyWorld {
     return answers.map(({ outcome, tokens }) => ({ outcome, tokens }));
   }
 
-  #submit({ tokens: promptTokens, maxTokens }: TinyPrompt): { outcome: string; tokens: readonly number[] } {
+  #submit({ tokens: promptTokens, maxTokens, stopTokens = [] }: TinyPrompt): {
+    outcome: string;
+    tokens: readonly number[];
+  } {
     const { scheduleStyle, transferPolicy } = this.#case;
     const id = this.#nextId++;
     const answer = { outcome: '', tokens: [] as readonly number[] };
@@ -82,6 +85,7 @@ export class TinyWorld {
         id,
         promptTokens,
         maxTokens,
+        stopTokens,
         disagg,
         transferPolicy: disagg.requestType === 'context_only' ? transferPolicy : MONOLITHIC,
       });

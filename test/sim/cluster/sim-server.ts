@@ -173,6 +173,7 @@ export class SimServer {
       cache: wholePrompts,
       transceiver: this.watched,
       engine,
+      schedule: shape[ref.side].schedule ?? 'plain',
       limits: {
         chunkTokens: shape.chunkTokens,
         tokenBudget: shape.tokenBudget,

@@ -23,6 +23,7 @@ export interface SimEngineOptions {
  * Ordering: forwards run one after another; the event is signalled after the last word, the tokens come after the event.
  */
 export class SimEngine implements ModelEngine {
+  readonly feedsItself = true;
   readonly #o: SimEngineOptions;
   #freeAt = 0;
 
@@ -65,8 +66,8 @@ export class SimEngine implements ModelEngine {
         const sampled = new Map<LlmRequest, number>();
         for (const { request, chunkEnd } of jobs)
           if (chunkEnd === request.promptTokens.length) sampled.set(request, tokenAt(request.promptTokens, 0));
-        for (const { request } of generation)
-          sampled.set(request, tokenAt(request.promptTokens, request.outputTokens.length));
+        for (const { request, chunkStart } of generation)
+          sampled.set(request, tokenAt(request.promptTokens, chunkStart + 1 - request.promptTokens.length));
         resolve(sampled);
       });
     });

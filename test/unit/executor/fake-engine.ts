@@ -15,6 +15,7 @@ interface Running {
 
 /** A forward ends at once, or, with `manual`, when the test says so. Token of a request = 100 * id + tokens so far. */
 export class FakeEngine implements ModelEngine {
+  readonly feedsItself = true;
   readonly #log: string[];
   readonly batches: ScheduledBatch[] = [];
   readonly running: Running[] = [];
@@ -79,8 +80,8 @@ export class FakeEngine implements ModelEngine {
     for (const { request, chunkEnd } of batch.context) {
       if (chunkEnd === request.promptTokens.length) tokens.set(request, 100 * request.id);
     }
-    for (const { request } of batch.generation) {
-      tokens.set(request, 100 * request.id + request.outputTokens.length);
+    for (const { request, chunkStart } of batch.generation) {
+      tokens.set(request, 100 * request.id + chunkStart + 1 - request.promptTokens.length);
     }
     return tokens;
   }

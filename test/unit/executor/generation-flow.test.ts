@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { PeerLostError, RequestTooLargeError, TransferTimeoutError } from '../../../src/errors.js';
-import { aggregateRequest, generationRequest, harness, params } from './harness.js';
+import { aggregateRequest, generationRequest, harness, params, SCHEDULES } from './harness.js';
 
-describe('generation', () => {
+describe.each(SCHEDULES)('generation, %s', (schedule) => {
   it('receives, says the first token when the cache is there, and decodes the rest', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     h.cache.hits.set(1, 8);
     const request = generationRequest(1, 18, 3);
     const tokens: [number, number][] = [];
@@ -22,9 +22,7 @@ describe('generation', () => {
       // The token that is fed sits behind the prompt; the forward writes its KV there.
       'forward 1@18',
       'done',
-      'computed 1 19',
-      'forward 1@19',
-      'done',
+      ...(schedule === 'plain' ? ['computed 1 19', 'forward 1@19', 'done'] : ['forward 1@19', 'done', 'computed 1 19']),
       'computed 1 20',
       'free 1',
       'finished 1 completed GENERATION_COMPLETE',
@@ -38,7 +36,7 @@ describe('generation', () => {
   });
 
   it('context first: the first token came with the request', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const disagg = params('generation_only', { scheduleStyle: 'context_first', firstGenTokens: [42] });
     const request = generationRequest(1, 4, 1, { disagg });
     h.executor.submit(request);
@@ -56,7 +54,7 @@ describe('generation', () => {
   });
 
   it('fails a cache that arrives without a first token', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = generationRequest(1, 4);
     h.executor.submit(request);
     await h.clock.turn(20);
@@ -67,7 +65,7 @@ describe('generation', () => {
   });
 
   it('a failed transfer fails the request with its error and gives up the pages', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = generationRequest(1, 4);
     h.executor.submit(request);
     await h.clock.turn(20);
@@ -81,7 +79,7 @@ describe('generation', () => {
   });
 
   it('fails a request whose receive cannot be posted', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const error = new PeerLostError('nobody there');
     h.transceiver.receiveFailure = error;
     const request = generationRequest(1, 4);
@@ -92,7 +90,7 @@ describe('generation', () => {
   });
 
   it('admits by maxTokensInBuffer, first come first served, an oversized head alone', async () => {
-    const h = harness({ maxTokensInBuffer: 16 });
+    const h = harness({ schedule, maxTokensInBuffer: 16 });
     const requests = [12, 8, 40, 1].map((length, index) => generationRequest(index + 1, length, 1));
     for (const request of requests) h.executor.submit(request);
     await h.clock.turn(20);
@@ -107,7 +105,7 @@ describe('generation', () => {
   });
 
   it('runs several decodes in one batch', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const requests = [1, 2].map((id) => generationRequest(id, 4, 3));
     for (const request of requests) h.executor.submit(request);
     await h.clock.turn(20);
@@ -120,7 +118,7 @@ describe('generation', () => {
   });
 
   it('serves all decodes in turn when the budget is smaller than their number', async () => {
-    const h = harness({ tokenBudget: 2 });
+    const h = harness({ schedule, tokenBudget: 2 });
     const requests = [1, 2, 3].map((id) => generationRequest(id, 4, 3));
     for (const request of requests) h.executor.submit(request);
     await h.clock.turn(20);
@@ -134,26 +132,19 @@ describe('generation', () => {
   });
 });
 
-describe('aggregate requests', () => {
+describe.each(SCHEDULES)('aggregate requests, %s', (schedule) => {
   it('pass through without a word to the transceiver', async () => {
-    const h = harness({ chunkTokens: 8 });
+    const h = harness({ schedule, chunkTokens: 8 });
     const request = aggregateRequest(1, 12, 3);
     h.executor.submit(request);
     await h.clock.turn(40);
+    const forwards = ['forward 1[0,8)', 'forward 1[8,12)', 'forward 1@12', 'forward 1@13'];
+    const results = [['computed 1 8'], ['computed 1 12', 'first 1 100 @1000'], ['computed 1 13'], ['computed 1 14']];
+    // A step's results are read at once, or when the next one is enqueued.
+    const lag = schedule === 'plain' ? 0 : 1;
     expect(h.take()).toEqual([
-      'forward 1[0,8)',
-      'done',
-      'computed 1 8',
-      'forward 1[8,12)',
-      'done',
-      'computed 1 12',
-      'first 1 100 @1000',
-      'forward 1@12',
-      'done',
-      'computed 1 13',
-      'forward 1@13',
-      'done',
-      'computed 1 14',
+      ...forwards.flatMap((forward, step) => [forward, 'done', ...(results[step - lag] ?? [])]),
+      ...results.slice(forwards.length - lag).flat(),
       'free 1',
       'finished 1 completed GENERATION_COMPLETE',
     ]);
@@ -162,7 +153,7 @@ describe('aggregate requests', () => {
   });
 
   it('prompts are not starved by decodes', async () => {
-    const h = harness({ tokenBudget: 4, chunkTokens: 4 });
+    const h = harness({ schedule, tokenBudget: 4, chunkTokens: 4 });
     for (let id = 1; id <= 4; id++) h.executor.submit(aggregateRequest(id, 4, 30));
     await h.clock.turn(60);
     h.take();
@@ -172,9 +163,9 @@ describe('aggregate requests', () => {
   });
 });
 
-describe('blocks', () => {
+describe.each(SCHEDULES)('blocks, %s', (schedule) => {
   it('refuses at once what can never fit: the prompt alone on a context server, its tokens too elsewhere', () => {
-    const h = harness({ slotCount: 4 });
+    const h = harness({ schedule, slotCount: 4 });
     expect(() => h.executor.submit(aggregateRequest(1, 12, 5))).not.toThrow();
     expect(() => h.executor.submit(aggregateRequest(2, 12, 6))).toThrow(RequestTooLargeError);
     expect(() => h.executor.submit(generationRequest(3, 17, 1))).toThrow(/needs 5 blocks for 17 tokens.* has 4/);
@@ -182,7 +173,7 @@ describe('blocks', () => {
   });
 
   it('a request the cache refuses ends with that error', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const error = new RequestTooLargeError('window pool');
     h.cache.refusal = error;
     const request = generationRequest(1, 4);
@@ -193,7 +184,7 @@ describe('blocks', () => {
   });
 
   it('keeps the line when the pool is full: no later, smaller request overtakes, on either side', async () => {
-    const h = harness({ slotCount: 10, chunkTokens: 100 });
+    const h = harness({ schedule, slotCount: 10, chunkTokens: 100 });
     h.executor.submit(generationRequest(1, 24, 1));
     await h.clock.turn(20);
     h.executor.submit(aggregateRequest(2, 40, 1));
@@ -219,31 +210,40 @@ describe('blocks', () => {
   });
 
   it('keeps the line also among those that entered: a prompt that grows goes before a later receive', async () => {
-    const h = harness({ slotCount: 20, chunkTokens: 16 });
+    // Chunks of 4 blocks: all but the last are under way before blocks run out.
+    const ahead = schedule === 'overlap' ? ['forward 1[16,32)'] : [];
+    const promptLen = 32 + 16 * ahead.length;
+    const h = harness({ schedule, slotCount: 20 + 4 * ahead.length, chunkTokens: 16 });
     h.engine.manual = true;
-    h.executor.submit(aggregateRequest(1, 32, 1));
+    h.executor.submit(aggregateRequest(1, promptLen, 1));
     await h.clock.turn(20);
     h.cache.stolen = 16;
     h.executor.submit(generationRequest(2, 8, 1));
-    h.engine.finish();
-    await h.clock.turn(20);
+    while (h.engine.running.length > 0) {
+      h.engine.finish();
+      await h.clock.turn(20);
+    }
     // Two blocks come back: enough for the receive, not for the chunk of the earlier prompt.
     h.cache.stolen = 13;
     await h.clock.run(300);
-    expect(h.take('computed', 'done')).toEqual(['forward 1[0,16)']);
+    expect(h.take('computed', 'done')).toEqual(['forward 1[0,16)', ...ahead]);
     h.cache.stolen = 10;
     await h.clock.run(100);
-    expect(h.take()).toEqual(['forward 1[16,32)']);
+    // Two blocks are left behind that chunk. The plain schedule looks again when its forward has ended.
+    expect(h.take()).toEqual([
+      `forward 1[${promptLen - 16},${promptLen})`,
+      ...(schedule === 'overlap' ? ['receive 2 0'] : []),
+    ]);
     h.engine.finish();
     await h.clock.turn(20);
     expect(h.take('computed', 'done', 'first', 'free')).toEqual([
       'finished 1 completed GENERATION_COMPLETE',
-      'receive 2 0',
+      ...(schedule === 'plain' ? ['receive 2 0'] : []),
     ]);
   });
 
   it('never lets several prompts hold parts of a pool that none of them can finish in', async () => {
-    const h = harness({ slotCount: 10, chunkTokens: 8, tokenBudget: 16 });
+    const h = harness({ schedule, slotCount: 10, chunkTokens: 8, tokenBudget: 16 });
     h.executor.submit(aggregateRequest(1, 28, 1));
     h.executor.submit(aggregateRequest(2, 28, 1));
     await h.clock.turn(60);
@@ -262,7 +262,7 @@ describe('blocks', () => {
   });
 
   it('waits while an ended transfer still holds blocks, and looks again by itself', async () => {
-    const h = harness({ slotCount: 10, chunkTokens: 100 });
+    const h = harness({ schedule, slotCount: 10, chunkTokens: 100 });
     const first = generationRequest(1, 40, 1);
     h.executor.submit(first);
     await h.clock.turn(20);
@@ -281,7 +281,7 @@ describe('blocks', () => {
   });
 
   it('fails the head when no blocks will ever come back', async () => {
-    const h = harness({ slotCount: 10, chunkTokens: 100 });
+    const h = harness({ schedule, slotCount: 10, chunkTokens: 100 });
     h.cache.stolen = 5;
     const request = aggregateRequest(1, 40, 1);
     h.executor.submit(request);
@@ -296,7 +296,7 @@ describe('blocks', () => {
   });
 
   it('lets a flood of requests in by portions, first come first served, and all without waiting for a timer', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     for (let id = 1; id <= 200; id++) h.executor.submit(generationRequest(id, 4));
     await h.clock.turn();
     expect(h.take()).toEqual(Array.from({ length: 64 }, (_, index) => `receive ${index + 1} 0`));

@@ -1,10 +1,14 @@
 import { createRequest } from '../../../src/executor/create-request.js';
-import { Executor, type ExecutorOptions } from '../../../src/executor/executor.js';
+import { Executor } from '../../../src/executor/executor.js';
+import type { ExecutorOptions } from '../../../src/executor/executor-options.js';
 import type { DisaggregatedParams, LlmRequest, TransferPolicy } from '../../../src/executor/request.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
 import { FakeCache } from './fake-cache.js';
 import { FakeEngine } from './fake-engine.js';
 import { FakeTransceiver } from './fake-transceiver.js';
+
+/** Suites run once with each. */
+export const SCHEDULES = ['plain', 'overlap'] as const;
 
 export const PIPELINED: TransferPolicy = { pipelined: true, earlyPrefix: true };
 export const WHOLE: TransferPolicy = { pipelined: false, earlyPrefix: false };
@@ -75,10 +79,10 @@ export interface Harness {
 /** An executor over fakes; one log says who was called, in order. */
 export function harness(
   options: Partial<ExecutorOptions['limits']> & { tokensPerBlock?: number; slotCount?: number } & Partial<
-      Pick<ExecutorOptions, 'identity' | 'events'>
+      Pick<ExecutorOptions, 'identity' | 'events' | 'schedule'>
     > = {},
 ): Harness {
-  const { tokensPerBlock = 4, slotCount = 1000, identity, events, ...limits } = options;
+  const { tokensPerBlock = 4, slotCount = 1000, identity, events, schedule = 'plain', ...limits } = options;
   const log: string[] = [];
   const clock = new FakeClock();
   const cache = new FakeCache(log, { tokensPerBlock, slotCount });
@@ -89,6 +93,7 @@ export function harness(
     cache,
     transceiver,
     engine,
+    schedule,
     limits: { chunkTokens: 8, tokenBudget: 1000, maxTokensInBuffer: null, ...limits },
     events: {
       ...events,

@@ -2,9 +2,18 @@ import { describe, expect, it } from 'vitest';
 import { ArgumentError, ConfigError, PeerLostError, StateError } from '../../../src/errors.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import type { StepReport } from '../../../src/executor/executor-events.js';
-import { aggregateRequest, contextRequest, generationRequest, harness, PIPELINED, params, prompt } from './harness.js';
+import {
+  aggregateRequest,
+  contextRequest,
+  generationRequest,
+  harness,
+  PIPELINED,
+  params,
+  prompt,
+  SCHEDULES,
+} from './harness.js';
 
-describe('submit', () => {
+describe.each(SCHEDULES)('submit, %s', (schedule) => {
   const valid = { id: 1, promptTokens: prompt(4), maxTokens: 1 };
   it.each([
     ['an empty prompt', { promptTokens: new Uint32Array(0) }, /promptTokens/],
@@ -23,7 +32,7 @@ describe('submit', () => {
     ['a receive without an id', { disagg: params('generation_only', { disaggRequestId: null }) }, /disaggRequestId/],
     ['a receive from nowhere', { disagg: params('generation_only', { ctxInfoEndpoint: null }) }, /ctxInfoEndpoint/],
   ])('refuses %s', (_, wrong, message) => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = createRequest({ ...valid, ...wrong });
     expect(() => h.executor.submit(request)).toThrow(ArgumentError);
     expect(() => h.executor.submit(request)).toThrow(message);
@@ -31,7 +40,7 @@ describe('submit', () => {
   });
 
   it('refuses an id in use, and takes it again once it is free', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     h.executor.submit(aggregateRequest(1, 4, 1));
     expect(() => h.executor.submit(aggregateRequest(1, 4, 1))).toThrow(/in use/);
     await h.clock.turn(20);
@@ -41,7 +50,7 @@ describe('submit', () => {
   });
 
   it('refuses a request that was run before', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = aggregateRequest(1, 4, 1);
     h.executor.submit(request);
     await h.clock.turn(20);
@@ -49,13 +58,13 @@ describe('submit', () => {
   });
 
   it('limits out of range never make an executor', () => {
-    expect(() => harness({ chunkTokens: 0 })).toThrow(ConfigError);
+    expect(() => harness({ schedule, chunkTokens: 0 })).toThrow(ConfigError);
   });
 });
 
-describe('the engine', () => {
+describe.each(SCHEDULES)('the engine, %s', (schedule) => {
   it('fails to enqueue: the batch fails, nothing is sent, the loop lives on', async () => {
-    const h = harness({ chunkTokens: 8 });
+    const h = harness({ schedule, chunkTokens: 8 });
     h.engine.enqueueFailure = new Error('out of memory');
     const request = contextRequest(1, 16);
     h.executor.submit(request);
@@ -78,7 +87,7 @@ describe('the engine', () => {
   });
 
   it('fails behind the sends: the sessions end, the requests of other batches do not notice', async () => {
-    const h = harness({ chunkTokens: 8 });
+    const h = harness({ schedule, chunkTokens: 8 });
     h.engine.manual = true;
     const request = contextRequest(1, 8);
     const waiting = generationRequest(2, 8);
@@ -100,25 +109,27 @@ describe('the engine', () => {
   });
 
   it('that returns no token fails the requests that needed one', async () => {
-    const h = harness({ chunkTokens: 8 });
+    const h = harness({ schedule, chunkTokens: 8 });
     h.engine.dropTokens = true;
     h.executor.submit(contextRequest(1, 8));
     h.executor.submit(aggregateRequest(2, 12, 1));
     await h.clock.turn(40);
+    const lost = [
+      'cancel 1 request 1: the model engine returned no first token',
+      'finished 1 failed DISAGG_TRANS_ERROR',
+    ];
     expect(h.take('computed', 'done', 'free')).toEqual([
       'forward 2[0,8) 1[0,8)',
       'send 1 [0,8)',
-      'cancel 1 request 1: the model engine returned no first token',
-      'finished 1 failed DISAGG_TRANS_ERROR',
-      'forward 2[8,12)',
+      ...(schedule === 'plain' ? [...lost, 'forward 2[8,12)'] : ['forward 2[8,12)', ...lost]),
       'finished 2 failed DISAGG_TRANS_ERROR',
     ]);
   });
 });
 
-describe('the loop', () => {
+describe.each(SCHEDULES)('the loop, %s', (schedule) => {
   it('sleeps when nothing is live: no turns, no timers', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     await h.clock.turn(5);
     expect(h.executor.stats().turns).toBe(1);
     expect(h.clock.pendingTimerCount).toBe(0);
@@ -127,7 +138,7 @@ describe('the loop', () => {
   });
 
   it('while it waits for a transfer it turns once per housekeeping interval, not more', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     h.executor.submit(generationRequest(1, 4));
     await h.clock.turn(20);
     const before = h.executor.stats().turns;
@@ -137,7 +148,7 @@ describe('the loop', () => {
   });
 
   it('a signal between two sleeps is not lost', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = generationRequest(1, 4, 1);
     h.executor.submit(request);
     await h.clock.turn(20);
@@ -148,7 +159,7 @@ describe('the loop', () => {
   });
 
   it('one turn of the event loop per step at least', async () => {
-    const h = harness({ chunkTokens: 1 });
+    const h = harness({ schedule, chunkTokens: 1 });
     h.executor.submit(contextRequest(1, 10));
     let turns = 0;
     while (h.executor.stats().steps < 10) {
@@ -160,7 +171,7 @@ describe('the loop', () => {
 
   it('reports its steps', async () => {
     const reports: StepReport[] = [];
-    const h = harness({ chunkTokens: 8, events: { onStep: (report) => reports.push(report) } });
+    const h = harness({ schedule, chunkTokens: 8, events: { onStep: (report) => reports.push(report) } });
     h.executor.submit(aggregateRequest(1, 12, 2));
     await h.clock.turn(40);
     expect(reports.map((r) => [r.step, r.contextTokens, r.contextRequests, r.generationRequests])).toEqual([
@@ -171,7 +182,7 @@ describe('the loop', () => {
   });
 
   it('survives handlers that throw', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     h.executor.submit(aggregateRequest(1, 4, 2), {
       onFirstToken: () => {
         throw new Error('first');
@@ -191,7 +202,7 @@ describe('the loop', () => {
   });
 
   it('takes submissions and cancels from handlers', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     h.executor.submit(aggregateRequest(1, 4, 1), { onFinished: () => h.executor.submit(aggregateRequest(2, 4, 9)) });
     h.executor.submit(aggregateRequest(3, 4, 9), { onFirstToken: () => h.executor.cancel(3) });
     await h.clock.turn(40);
@@ -203,7 +214,7 @@ describe('the loop', () => {
   });
 
   it('says when a prefill starts and when it is done', async () => {
-    const h = harness({ chunkTokens: 8 });
+    const h = harness({ schedule, chunkTokens: 8 });
     h.engine.manual = true;
     const times: string[] = [];
     h.executor.submit(contextRequest(1, 16), {
@@ -219,7 +230,7 @@ describe('the loop', () => {
   });
 
   it('a transceiver that throws where it must not costs the requests, not the loop', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = generationRequest(1, 4);
     h.executor.submit(request);
     await h.clock.turn(20);
@@ -237,9 +248,9 @@ describe('the loop', () => {
   });
 });
 
-describe('close', () => {
+describe.each(SCHEDULES)('close, %s', (schedule) => {
   it('lets live requests end and refuses new ones', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = generationRequest(1, 4, 1);
     h.executor.submit(request);
     await h.clock.turn(20);
@@ -253,7 +264,7 @@ describe('close', () => {
   });
 
   it('fails what is left at the deadline', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const request = generationRequest(1, 4, 1);
     h.executor.submit(request);
     await h.clock.turn(20);
@@ -272,7 +283,7 @@ describe('close', () => {
   });
 
   it('does not wait for a forward that never returns', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     h.engine.manual = true;
     h.executor.submit(aggregateRequest(1, 4, 1));
     await h.clock.turn(20);
@@ -283,7 +294,7 @@ describe('close', () => {
   });
 
   it('an idle executor closes at once', async () => {
-    const h = harness();
+    const h = harness({ schedule });
     const closed = h.executor.close();
     await h.clock.turn(3);
     expect(await closed).toEqual({ drained: true, failed: 0 });

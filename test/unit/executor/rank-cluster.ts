@@ -2,7 +2,8 @@ import { GrowingCacheManager } from '../../../src/cache/growing-cache-manager.js
 import type { KvCacheManager } from '../../../src/cache/kv-cache-manager.js';
 import { ReservingCacheManager } from '../../../src/cache/reserving-cache-manager.js';
 import { type KvTransceiverError, TransferCancelledError } from '../../../src/errors.js';
-import { Executor, type ExecutorOptions } from '../../../src/executor/executor.js';
+import { Executor } from '../../../src/executor/executor.js';
+import type { ExecutorOptions } from '../../../src/executor/executor-options.js';
 import type { ForwardResult, ModelEngine, ScheduledBatch } from '../../../src/executor/model-engine.js';
 import type { LlmRequest } from '../../../src/executor/request.js';
 import type { RankGroup } from '../../../src/rank-group/rank-group.js';
@@ -138,6 +139,7 @@ export class DelayedTransceiver implements CacheTransceiver {
 
 /** Notes each batch with the page tables of its requests; the token of a request depends on the request alone. */
 export class NotingEngine implements ModelEngine {
+  readonly feedsItself = true;
   readonly #clock: FakeClock;
   readonly #cache: KvCacheManager;
   readonly #delayOf: DelayOf;
@@ -165,7 +167,8 @@ export class NotingEngine implements ModelEngine {
     const tokens = new Map<LlmRequest, number>();
     for (const { request, chunkEnd } of batch.context)
       if (chunkEnd === request.promptTokens.length) tokens.set(request, request.id);
-    for (const { request } of batch.generation) tokens.set(request, request.id + request.outputTokens.length);
+    for (const { request, chunkStart } of batch.generation)
+      tokens.set(request, request.id + chunkStart + 1 - request.promptTokens.length);
     const delayMs = this.#delayOf('forward', null);
     await new Promise<void>((resolve) => this.#clock.setTimer(delayMs, resolve));
     if (failure === 'device') return { event: null, tokens: Promise.reject(new Error('the device failed')) };
@@ -189,6 +192,7 @@ export interface ClusterOptions {
   readonly reserving?: boolean;
   readonly delayOf?: (rank: number) => DelayOf;
   readonly limits?: Partial<ExecutorOptions['limits']>;
+  readonly schedule?: ExecutorOptions['schedule'];
   readonly kvTransferTimeoutMs?: number;
 }
 
@@ -221,6 +225,7 @@ export class ClusterRank {
       engine: this.engine,
       limits: { chunkTokens: 8, tokenBudget: 24, maxTokensInBuffer: 64, ...options.limits },
       rankGroup,
+      schedule: options.schedule ?? 'plain',
       ...(options.kvTransferTimeoutMs === undefined ? {} : { kvTransferTimeoutMs: options.kvTransferTimeoutMs }),
       events: {
         onToken: (request, token) => void this.tokensOf(request.id).push(token),

@@ -4,7 +4,7 @@ import { Executor } from '../../../src/executor/executor.js';
 import { LocalRankGroup } from '../../../src/rank-group/local-rank-group.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
 import { seededRandom } from '../../sim-lite/seeded-random.js';
-import { aggregateRequest, contextRequest, generationRequest, WHOLE } from './harness.js';
+import { aggregateRequest, contextRequest, generationRequest, SCHEDULES, WHOLE } from './harness.js';
 import { type ClusterOptions, ClusterRank, pass } from './rank-cluster.js';
 
 function cluster(size: number, options: ClusterOptions = {}): { clock: FakeClock; ranks: ClusterRank[] } {
@@ -22,10 +22,10 @@ const KINDS = [
 
 const decided = (rank: ClusterRank): string[] => rank.outcomes.filter((line) => !line.endsWith('cancelled'));
 
-describe('four ranks with random delays', () => {
+describe.each(SCHEDULES)('four ranks with random delays, %s', (schedule) => {
   it('fail the batch, and it alone, whose forward failed on one of them; schedules and page tables stay identical', async () => {
     for (let seed = 1; seed <= 4; seed++) {
-      const { clock, ranks } = cluster(4, { windowed: true, slotCount: 40, seed });
+      const { clock, ranks } = cluster(4, { schedule, windowed: true, slotCount: 40, seed });
       const random = seededRandom(seed + 100);
       const count = 40;
       for (const rank of ranks)
@@ -70,7 +70,7 @@ describe('four ranks with random delays', () => {
     it(`make identical schedules over identical page tables: ${name}`, async () => {
       const ends = new Set<string>();
       for (let seed = 1; seed <= 4; seed++) {
-        const { clock, ranks } = cluster(4, { ...options, seed });
+        const { clock, ranks } = cluster(4, { schedule, ...options, seed });
         const random = seededRandom(seed);
         const count = 40;
         for (let id = 1; id <= count; id++) {
@@ -121,9 +121,9 @@ function slowRank(slow: number, what: string, ms: number): NonNullable<ClusterOp
   return (rank) => (kind) => (rank === slow && kind === what ? ms : 1);
 }
 
-describe('a request of three ranks', () => {
+describe.each(SCHEDULES)('a request of three ranks, %s', (schedule) => {
   it('is taken when all ranks have it, in the order of rank 0', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: () => () => 1 });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: () => () => 1 });
     const [zero, one, two] = ranks as [ClusterRank, ClusterRank, ClusterRank];
     for (const id of [1, 3, 2]) zero.executor.submit(aggregateRequest(id, 4, 1));
     for (const id of [2, 1, 3]) one.executor.submit(aggregateRequest(id, 4, 1));
@@ -138,7 +138,7 @@ describe('a request of three ranks', () => {
   });
 
   it('is schedulable when its receivers asked on all ranks', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: slowRank(1, 'ready', 100) });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: slowRank(1, 'ready', 100) });
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
     await pass(clock, 90);
     for (const rank of ranks) expect(rank.engine.batches).toEqual([]);
@@ -147,7 +147,7 @@ describe('a request of three ranks', () => {
   });
 
   it('is completed when its transfer is complete on all ranks', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: slowRank(2, 'transfer', 200) });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: slowRank(2, 'transfer', 200) });
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
     await pass(clock, 150);
     for (const rank of ranks) expect(rank.outcomes).toEqual([]);
@@ -156,7 +156,7 @@ describe('a request of three ranks', () => {
   });
 
   it('gives its pages back when it has drained on all ranks', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: slowRank(0, 'drain', 300) });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: slowRank(0, 'drain', 300) });
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
     await pass(clock, 200);
     for (const rank of ranks) {
@@ -169,7 +169,7 @@ describe('a request of three ranks', () => {
   });
 
   it('fails on all ranks with the error of the one it failed on; pages wait for all to drain', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: slowRank(1, 'drain', 300) });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: slowRank(1, 'drain', 300) });
     (ranks[2] as ClusterRank).transceiver.fail.set(1, new TransportError('the wire broke'));
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
     await pass(clock, 100);
@@ -184,7 +184,7 @@ describe('a request of three ranks', () => {
   });
 
   it('fails on all when the transceiver of one refuses it, also where no page was pinned', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: () => () => 5 });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: () => () => 5 });
     (ranks[1] as ClusterRank).transceiver.refuse.set(1, new ResourceError('no aux slot'));
     for (const rank of ranks)
       for (const request of [contextRequest(1, 20), contextRequest(2, 20)]) rank.executor.submit(request);
@@ -198,7 +198,7 @@ describe('a request of three ranks', () => {
   });
 
   it('is cancelled on all ranks when its user cancels it on any, also before all ranks have it', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: slowRank(0, 'transfer', 500) });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: slowRank(0, 'transfer', 500) });
     const [zero, one, two] = ranks as [ClusterRank, ClusterRank, ClusterRank];
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
     zero.executor.submit(contextRequest(2, 8));
@@ -222,7 +222,7 @@ describe('a request of three ranks', () => {
   });
 
   it('that some rank never gets holds nobody up, and ends after twice the transfer timeout', async () => {
-    const { clock, ranks } = cluster(3, { kvTransferTimeoutMs: 1000, delayOf: () => () => 1 });
+    const { clock, ranks } = cluster(3, { schedule, kvTransferTimeoutMs: 1000, delayOf: () => () => 1 });
     const [zero, one, two] = ranks as [ClusterRank, ClusterRank, ClusterRank];
     for (const rank of [zero, two]) rank.executor.submit(aggregateRequest(1, 8, 1));
     for (const rank of ranks) rank.executor.submit(aggregateRequest(2, 8, 1));
@@ -241,7 +241,11 @@ describe('a request of three ranks', () => {
   });
 
   it('whose transfer never ends on one rank fails on all after twice the transfer timeout', async () => {
-    const { clock, ranks } = cluster(3, { kvTransferTimeoutMs: 500, delayOf: slowRank(1, 'transfer', Infinity) });
+    const { clock, ranks } = cluster(3, {
+      schedule,
+      kvTransferTimeoutMs: 500,
+      delayOf: slowRank(1, 'transfer', Infinity),
+    });
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
     await pass(clock, 1500, 10);
     for (const rank of ranks) {
@@ -254,7 +258,7 @@ describe('a request of three ranks', () => {
   });
 
   it('that differs between ranks fails on all, naming them', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: () => () => 1 });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: () => () => 1 });
     ranks.forEach((rank, index) => {
       rank.executor.submit(aggregateRequest(1, index === 2 ? 9 : 8, 1));
     });
@@ -266,7 +270,7 @@ describe('a request of three ranks', () => {
   });
 
   it('that no pool can hold is refused on all, and its id is in use until then', async () => {
-    const { clock, ranks } = cluster(3, { slotCount: 8, delayOf: () => () => 1 });
+    const { clock, ranks } = cluster(3, { schedule, slotCount: 8, delayOf: () => () => 1 });
     for (const rank of ranks) {
       expect(() => rank.executor.submit(aggregateRequest(1, 400, 1))).toThrow(/needs 100 blocks/);
       rank.executor.submit(aggregateRequest(1, 8, 1));
@@ -277,7 +281,7 @@ describe('a request of three ranks', () => {
   });
 
   it('an engine that fails on one rank fails the batch on all', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: () => () => 1 });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: () => () => 1 });
     (ranks[1] as ClusterRank).engine.failure = new Error('out of memory');
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 20));
     await pass(clock, 100);
@@ -291,7 +295,7 @@ describe('a request of three ranks', () => {
   it.each(['enqueue', 'device'] as const)(
     'a forward that fails on one rank alone (%s) gives no token on any, also where its last one was due; the rest goes on',
     async (how) => {
-      const { clock, ranks } = cluster(3, { delayOf: () => () => 1, windowed: true });
+      const { clock, ranks } = cluster(3, { schedule, delayOf: () => () => 1, windowed: true });
       (ranks[2] as ClusterRank).engine.failuresAt.set(1, how);
       // The prompt's token, then the one that fails with its end in the same forward.
       for (const rank of ranks) rank.executor.submit(aggregateRequest(1, 8, 2));
@@ -317,7 +321,10 @@ describe('a request of three ranks', () => {
   );
 
   it('whose executor closes at its deadline with a step that the others have not agreed on gives everything back', async () => {
-    const { clock, ranks } = cluster(2, { delayOf: (rank) => (what) => (what === 'forward' && rank === 1 ? 5000 : 1) });
+    const { clock, ranks } = cluster(2, {
+      schedule,
+      delayOf: (rank) => (what) => (what === 'forward' && rank === 1 ? 5000 : 1),
+    });
     for (const rank of ranks) rank.executor.submit(aggregateRequest(1, 8, 1));
     await pass(clock, 20);
     const closed = ranks.map((rank) => rank.executor.close({ deadlineMs: 100 }));
@@ -330,9 +337,9 @@ describe('a request of three ranks', () => {
   });
 });
 
-describe('the group of three ranks', () => {
+describe.each(SCHEDULES)('the group of three ranks, %s', (schedule) => {
   it('does not exchange when idle, nor while transfers take their time', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: slowRank(1, 'transfer', 5000) });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: slowRank(1, 'transfer', 5000) });
     await pass(clock, 1000, 10);
     expect(ranks.map((rank) => rank.executor.stats().rankGroup?.exchanges)).toEqual([0, 0, 0]);
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
@@ -350,7 +357,11 @@ describe('the group of three ranks', () => {
     const groups = LocalRankGroup.of(3);
     const ranks = groups.map(
       (group, rank) =>
-        new ClusterRank(clock, group, { delayOf: () => () => 1, limits: { chunkTokens: rank === 1 ? 4 : 8 } }),
+        new ClusterRank(clock, group, {
+          schedule,
+          delayOf: () => () => 1,
+          limits: { chunkTokens: rank === 1 ? 4 : 8 },
+        }),
     );
     for (const rank of ranks) rank.executor.submit(aggregateRequest(1, 16, 1));
     await pass(clock, 100);
@@ -372,6 +383,7 @@ describe('the group of three ranks', () => {
     const ranks = groups.map(
       (group, rank) =>
         new ClusterRank(clock, group, {
+          schedule,
           delayOf: () => (what) => (what === 'drain' ? 100 * (rank + 1) : what === 'transfer' ? 9000 : 1),
         }),
     );
@@ -392,7 +404,7 @@ describe('the group of three ranks', () => {
   });
 
   it('closes together: live requests end first, requests of some ranks only do not hold it', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: () => () => 10 });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: () => () => 10 });
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 30));
     await pass(clock, 5);
     const closed = ranks.map((rank) => rank.executor.close());
@@ -403,7 +415,7 @@ describe('the group of three ranks', () => {
   });
 
   it('whose rank 0 closes at a deadline ends on all ranks', async () => {
-    const { clock, ranks } = cluster(3, { delayOf: slowRank(1, 'transfer', 60_000) });
+    const { clock, ranks } = cluster(3, { schedule, delayOf: slowRank(1, 'transfer', 60_000) });
     for (const rank of ranks) rank.executor.submit(contextRequest(1, 8));
     await pass(clock, 50);
     const closed = (ranks[0] as ClusterRank).executor.close({ deadlineMs: 100 });
@@ -419,7 +431,7 @@ describe('the group of three ranks', () => {
   it('waits for a rank no longer than its bound', async () => {
     const clock = new FakeClock();
     const [group] = LocalRankGroup.of(2, { clock, exchangeTimeoutMs: 500 }) as [LocalRankGroup, LocalRankGroup];
-    const rank = new ClusterRank(clock, group);
+    const rank = new ClusterRank(clock, group, { schedule });
     rank.executor.submit(aggregateRequest(1, 8, 1));
     await pass(clock, 490);
     expect(rank.outcomes).toEqual([]);

@@ -14,7 +14,7 @@ import { params, prompt } from './harness.js';
 const EVENTS: readonly RequestEvent[] = [
   'receivers_ready',
   'last_slice_sent',
-  'prompt_computed',
+  'prompt_enqueued',
   'receive_posted',
   'transfer_completed',
   'decode_started',
@@ -30,7 +30,7 @@ const LEGAL: Record<string, RequestState> = {
   'DISAGG_CONTEXT_WAIT_SCHEDULER context_cancelled': 'DISAGG_CONTEXT_COMPLETE',
   'DISAGG_CONTEXT_WAIT_SCHEDULER failed': 'DISAGG_TRANS_ERROR',
   'CONTEXT_INIT last_slice_sent': 'DISAGG_CONTEXT_TRANS_IN_PROGRESS',
-  'CONTEXT_INIT prompt_computed': 'GENERATION_IN_PROGRESS',
+  'CONTEXT_INIT prompt_enqueued': 'GENERATION_IN_PROGRESS',
   'CONTEXT_INIT context_cancelled': 'DISAGG_CONTEXT_COMPLETE',
   'CONTEXT_INIT generation_cancelled': 'GENERATION_COMPLETE',
   'CONTEXT_INIT failed': 'DISAGG_TRANS_ERROR',

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest';
 import type { CoordinatorResult } from '../../../src/coordinator/coordinator-request.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import type { TransferPolicy } from '../../../src/executor/request.js';
-import { PIPELINED, params, prompt, WHOLE } from './harness.js';
+import { PIPELINED, params, prompt, SCHEDULES, WHOLE } from './harness.js';
 import { ServedPair } from './served-pair.js';
 
 const NOTHING_LEFT = Array.from({ length: 2 }, () => ({
@@ -42,12 +42,12 @@ async function serve(
   return results;
 }
 
-describe('two executors over real transceivers', () => {
+describe.each(SCHEDULES)('two executors over real transceivers, %s', (schedule) => {
   it.each([
     ['pipelined', PIPELINED],
     ['monolithic', WHOLE],
   ])('%s: every page arrives, computed, at its place; tokens as an aggregate server says', async (_, policy) => {
-    const pair = await ServedPair.create();
+    const pair = await ServedPair.create({ schedule });
     const requests = [30, 7, 19, 1].map((length, index) => ({
       promptTokens: prompt(length, 100 * index),
       maxTokens: 4,
@@ -62,7 +62,7 @@ describe('two executors over real transceivers', () => {
     expect(pair.wrongTokens).toBe(0);
     expect(pair.leftovers()).toEqual(NOTHING_LEFT);
 
-    const alone = await ServedPair.create();
+    const alone = await ServedPair.create({ schedule });
     const reference: number[][] = [];
     for (const { promptTokens } of requests) {
       const request = createRequest({ id: reference.length + 1, promptTokens, maxTokens: 4 });
@@ -79,7 +79,7 @@ describe('two executors over real transceivers', () => {
   });
 
   it('pipelining hides the transfer: the first token comes right after the prefill', async () => {
-    const pair = await ServedPair.create({ limits: { chunkTokens: 8 } });
+    const pair = await ServedPair.create({ schedule, limits: { chunkTokens: 8 } });
     const [result] = await serve(pair, [{ promptTokens: prompt(32), maxTokens: 1 }]);
     const sliced = pair.context.agent.submitted.length;
     // Four slices and the aux.
@@ -90,7 +90,7 @@ describe('two executors over real transceivers', () => {
   });
 
   it('context first', async () => {
-    const pair = await ServedPair.create({ scheduleStyle: 'context_first' });
+    const pair = await ServedPair.create({ schedule, scheduleStyle: 'context_first' });
     const results = await serve(
       pair,
       [9, 33].map((length) => ({ promptTokens: prompt(length), maxTokens: 3 })),
@@ -102,7 +102,7 @@ describe('two executors over real transceivers', () => {
   });
 
   it('a shared prefix is reused on both sides and leaves before the first forward', async () => {
-    const pair = await ServedPair.create();
+    const pair = await ServedPair.create({ schedule });
     await serve(pair, [{ promptTokens: prompt(22), maxTokens: 1 }]);
     const before = pair.context.agent.submitted.length;
     const [result] = await serve(pair, [{ promptTokens: prompt(30), maxTokens: 2 }]);
@@ -113,7 +113,7 @@ describe('two executors over real transceivers', () => {
   });
 
   it('a failing forward ends the request on both sides with its reason', async () => {
-    const pair = await ServedPair.create();
+    const pair = await ServedPair.create({ schedule });
     pair.context.content.failure = new Error('device lost');
     const [result] = await serve(pair, [{ promptTokens: prompt(30), maxTokens: 2 }]);
     expect(result?.outcome).toBe('failed');
@@ -125,7 +125,7 @@ describe('two executors over real transceivers', () => {
   });
 
   it('a generation server that never asks: the context request ends when its clock runs out', async () => {
-    const pair = await ServedPair.create();
+    const pair = await ServedPair.create({ schedule });
     const request = createRequest({ id: 1, promptTokens: prompt(8), maxTokens: 1, disagg: params('context_only') });
     let endedAtMs: number | null = null;
     pair.context.executor.submit(request, {
@@ -160,7 +160,7 @@ describe('two executors over real transceivers', () => {
     await fc.assert(
       fc.asyncProperty(load, async ({ chunkTokens, tokenBudget, maxTokensInBuffer, slotCount, ...rest }) => {
         const limits = { chunkTokens, tokenBudget, maxTokensInBuffer };
-        const pair = await ServedPair.create({ limits, slotCount, scheduleStyle: rest.scheduleStyle });
+        const pair = await ServedPair.create({ schedule, limits, slotCount, scheduleStyle: rest.scheduleStyle });
         const results = await serve(
           pair,
           rest.requests.map(({ length, family, maxTokens, pipelined, cancelAfterMs }) => ({

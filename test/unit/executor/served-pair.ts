@@ -8,6 +8,7 @@ import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowfla
 import { PaceCurve } from '../../../src/executor/engines/pace-curve.js';
 import { PacedEngine } from '../../../src/executor/engines/paced-engine.js';
 import { Executor } from '../../../src/executor/executor.js';
+import type { StepSchedule } from '../../../src/executor/executor-options.js';
 import type { LlmRequest, ScheduleStyle } from '../../../src/executor/request.js';
 import type { SchedulerLimits } from '../../../src/executor/scheduler.js';
 import { staleBlockEnd } from '../../../src/geometry/stale-block-end.js';
@@ -103,6 +104,8 @@ export interface ServedPairOptions {
   readonly limits?: Partial<SchedulerLimits>;
   readonly slotCount?: number;
   readonly scheduleStyle?: ScheduleStyle;
+  /** Of both servers. Default: plain. */
+  readonly schedule?: StepSchedule;
   /** Default: a growing manager that moves nothing. */
   readonly createCache?: (parts: CacheParts) => PagedCacheManager;
 }
@@ -279,6 +282,7 @@ export class ServedPair {
       cache,
       transceiver,
       engine,
+      schedule: this.#options.schedule ?? 'plain',
       limits: { chunkTokens: 6, tokenBudget: 64, maxTokensInBuffer: null, ...limits },
       identity: { endpoint: messenger.endpoint, dpRank: null },
       events: {
