@@ -105,6 +105,13 @@ export interface KvCacheManager {
    */
   pagesReady?(request: RequestId): PagesReady | null;
 
+  /**
+   * When the content that `addRequest` found may be read, whatever else of the request's pages is still being moved: null = now. An early
+   * prefix is sent behind it. Absent: as `pagesReady`.
+   * @throws TransportError as `pagesReady` does
+   */
+  prefixReady?(request: RequestId): PagesReady | null;
+
   /** Tokens `[0, endToken)` hold their final content: full blocks become matchable, blocks that left the window may go. */
   markComputed(request: RequestId, endToken: number): void;
 

@@ -135,9 +135,18 @@ export abstract class PagedCacheManager implements KvCacheManager {
 
   pagesReady(request: RequestId): PagesReady | null {
     const resident = this.#resident(request);
+    return this.#readyAfter(resident, resident.readyAfter);
+  }
+
+  prefixReady(request: RequestId): PagesReady | null {
+    const resident = this.#resident(request);
+    return this.#readyAfter(resident, resident.contentAfter);
+  }
+
+  #readyAfter(resident: Resident, batch: number): PagesReady | null {
     if (resident.failure !== null) throw resident.failure;
-    if (this.#moves.isOver(resident.readyAfter)) return null;
-    const { event, settled } = this.#moves.pending(resident.readyAfter);
+    if (this.#moves.isOver(batch)) return null;
+    const { event, settled } = this.#moves.pending(batch);
     const done = settled.then(() => {
       if (resident.failure !== null) throw resident.failure;
     });

@@ -60,6 +60,11 @@ export class StageCache implements KvCacheManager {
     return this.whole.pagesReady?.(request) ?? null;
   }
 
+  prefixReady(request: RequestId): PagesReady | null {
+    if (this.whole.prefixReady === undefined) return this.pagesReady(request);
+    return this.whole.prefixReady(request);
+  }
+
   markComputed(request: RequestId, endToken: number): void {
     this.whole.markComputed(request, endToken);
   }

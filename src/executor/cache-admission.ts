@@ -18,6 +18,8 @@ export interface CacheAdmissionOptions {
   readonly chunkTokens: number;
   /** Most forwards of one request that are enqueued and not read: what left a window is given up only when they are. Default 1. */
   readonly stepsInFlight?: number;
+  /** See `CapacityPort.holdBack`. */
+  readonly holdBack?: (request: LlmRequest) => boolean;
   readonly contentOf: (request: LlmRequest) => Pick<CachePrompt, 'blockHashes' | 'tokens'>;
   /** Place of a request in the line; lower came first. */
   readonly orderOf: (request: LlmRequest) => number;
@@ -42,8 +44,11 @@ export class CacheAdmission implements CapacityPort {
   #forgetAt = FORGET_AT;
   #blocked: LlmRequest | null = null;
 
+  readonly holdBack?: (request: LlmRequest) => boolean;
+
   constructor(options: CacheAdmissionOptions) {
     this.#options = options;
+    if (options.holdBack !== undefined) this.holdBack = options.holdBack;
     this.#cache = options.cache;
     this.#committed = options.cache.layerGroups.map(() => 0);
   }

@@ -1,7 +1,7 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
-import type { PagesReady } from '../cache/page-mover.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
+import type { PageMoves } from './page-moves.js';
 import { remainingPromptTokens } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
@@ -14,6 +14,7 @@ export interface ContextTransferOptions {
   readonly table: RequestTable;
   readonly transceiver: CacheTransceiver;
   readonly endings: RequestEndings;
+  readonly moves: PageMoves;
 }
 
 /**
@@ -28,6 +29,8 @@ export class ContextTransfer {
   /** Something may have changed for prompts that wait. */
   #isDue = true;
   #cursor: Iterator<Entry> | null = null;
+  /** Requests whose prefix has left. */
+  readonly #prefixed = new WeakSet<Entry>();
 
   constructor(options: ContextTransferOptions) {
     this.#o = options;
@@ -74,17 +77,22 @@ export class ContextTransfer {
     }
   }
 
-  /** Reused prefix blocks leave before the first forward, behind the moves that bring them, if any. */
-  sendEarlyPrefix(entry: Entry, pagesReady: PagesReady | null): void {
+  /**
+   * Reused prefix blocks leave before the first forward, behind the moves that bring them, if any: natively, each slice behind its own event,
+   * so that no other transfer waits. Does nothing when they have left.
+   */
+  sendEarlyPrefix(entry: Entry): void {
     const { request } = entry;
     const { pipelined, earlyPrefix } = request.transferPolicy;
     const isFirstChunk = request.chunkStart === request.prepopulatedLen;
     if (entry.role !== 'context' || !pipelined || !earlyPrefix || !isFirstChunk) return;
-    if (request.prepopulatedLen === 0 || request.cancelRequested) return;
-    // Pages that are being fetched without an event to wait for leave with the first chunk, behind the event of its forward.
-    if (pagesReady !== null && pagesReady.event === null) return;
+    if (request.prepopulatedLen === 0 || request.cancelRequested || this.#prefixed.has(entry)) return;
+    const ready = this.#o.moves.ofPrefix(entry);
+    // Without an event to wait for they leave when they are there, or with the first chunk, behind the event of its forward.
+    if (entry.outcome !== null || (ready !== null && ready.event === null)) return;
     try {
-      this.#o.transceiver.sendEarlyPrefix(request, { after: pagesReady?.event ?? null });
+      this.#prefixed.add(entry);
+      this.#o.transceiver.sendEarlyPrefix(request, { after: ready?.event ?? null });
     } catch (error) {
       this.#o.endings.fail(entry, typedError(error, 'sendEarlyPrefix failed'));
     }

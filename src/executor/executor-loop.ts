@@ -194,7 +194,7 @@ export class ExecutorLoop {
 
   /** @returns true when a step was launched, or came to nothing because what it had ended */
   async #schedule(): Promise<boolean> {
-    const { limits, table, admission, ranks, pipeline } = this.#o;
+    const { limits, table, admission, ranks, pipeline, context } = this.#o;
     // Several ranks do not know of each other's until they exchange how the step went, and must go on alike.
     if (pipeline.isFull || (ranks === null && pipeline.hasStumbled)) return false;
     const plan = planStep(
@@ -204,6 +204,11 @@ export class ExecutorLoop {
       admission,
     );
     ranks?.planned(plan);
+    for (const request of plan.held) {
+      const entry = table.find(request);
+      // Before its first forward, and before the pages that it waits for are there.
+      if (entry !== undefined && request.chunkEnd === request.prepopulatedLen) context.sendEarlyPrefix(entry);
+    }
     if (await pipeline.launch(plan)) return true;
     return plan.context.length + plan.generation.length > 0;
   }

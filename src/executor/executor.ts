@@ -16,6 +16,7 @@ import {
 } from './executor-options.js';
 import { ForwardStage } from './forward-stage.js';
 import { GenerationTransfer } from './generation-transfer.js';
+import { PageMoves } from './page-moves.js';
 import { RankConsensus } from './rank-consensus.js';
 import type { LlmRequest } from './request.js';
 import { RequestEndings } from './request-endings.js';
@@ -56,7 +57,7 @@ export class Executor {
     const wake = new WakeSignal(clock);
     const events = new EventSink(options.events ?? {});
     const stepsInFlight = STEPS_IN_FLIGHT[schedule];
-    const admission = new CacheAdmission({
+    const admission: CacheAdmission = new CacheAdmission({
       cache,
       chunkTokens: limits.chunkTokens,
       stepsInFlight,
@@ -66,18 +67,27 @@ export class Executor {
         if (options.blockHashesOf !== undefined) return { blockHashes: options.blockHashesOf(request) };
         return { blockHashes: chainBlockHashes(tokens, cache.tokensPerBlock), tokens };
       },
+      // Ranks that act alike must plan alike, and when pages are there differs from rank to rank.
+      ...(isAlone(options)
+        ? {
+            holdBack: (request: LlmRequest) => {
+              const entry = table.find(request);
+              return entry !== undefined && moves.holdBack(entry);
+            },
+          }
+        : {}),
       orderOf: (request) => table.find(request)?.order ?? Infinity,
       onRefused: (request, error) => {
         const entry = table.find(request);
         if (entry !== undefined) endings.abandon(entry, error);
       },
     });
-    const endings = new RequestEndings({ clock, table, admission, transceiver, events });
+    const endings: RequestEndings = new RequestEndings({ clock, table, admission, transceiver, events });
     const tokens = new TokenDelivery(clock, events);
-    const context = new ContextTransfer({ table, transceiver, endings });
+    const moves: PageMoves = new PageMoves({ cache, endings, onOver: () => wake.raise() });
+    const context = new ContextTransfer({ table, transceiver, endings, moves });
     const identity = options.identity ?? { endpoint: null, dpRank: null };
     const ranks = this.#joinRanks(options, { table, endings, events });
-    const onPagesReady = (): void => wake.raise();
     const generation = new GenerationTransfer({
       table,
       cache,
@@ -86,7 +96,7 @@ export class Executor {
       transceiver,
       endings,
       tokens,
-      onPagesReady,
+      moves,
       ranks,
     });
     const onPagesLent = (request: LlmRequest): void => ranks?.share(request);
@@ -97,6 +107,7 @@ export class Executor {
       engine,
       table,
       transfer,
+      moves,
       endings,
       events,
       tokens,
@@ -212,7 +223,7 @@ export class Executor {
     parts: { readonly table: RequestTable; readonly endings: RequestEndings; readonly events: EventSink },
   ): RankConsensus | null {
     const { rankGroup: group, clock, cache, transceiver, kvTransferTimeoutMs = TRANSFER_TIMEOUT_MS } = options;
-    if (group === undefined || group.size === 1) return null;
+    if (group === undefined || isAlone(options)) return null;
     const { table, endings, events } = parts;
     const ranks = new RankConsensus({
       group,
@@ -231,4 +242,8 @@ export class Executor {
     endings.shareWith(ranks);
     return ranks;
   }
+}
+
+function isAlone({ rankGroup }: ExecutorOptions): boolean {
+  return rankGroup === undefined || rankGroup.size === 1;
 }

@@ -1,10 +1,10 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
-import type { PagesReady } from '../cache/page-mover.js';
 import type { Clock } from '../clock.js';
 import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { ContextTransfer } from './context-transfer.js';
 import type { EventSink } from './executor-events.js';
 import type { ForwardResult, ModelEngine, ScheduledWork } from './model-engine.js';
+import type { PageMoves } from './page-moves.js';
 import { type DisaggregatedParams, type LlmRequest, requestKey } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
@@ -26,6 +26,7 @@ export interface ForwardStageOptions {
   readonly engine: ModelEngine;
   readonly table: RequestTable;
   readonly transfer: ContextTransfer;
+  readonly moves: PageMoves;
   readonly endings: RequestEndings;
   readonly events: EventSink;
   readonly tokens: TokenDelivery;
@@ -146,9 +147,9 @@ export class ForwardStage {
       const isLast = chunkEnd === request.promptTokens.length;
       const delivers = isLast && entry.role === 'aggregate';
       if (entry.role === 'context' && (isLast || request.transferPolicy.pipelined)) this.#o.onPagesLent(request);
-      const pagesReady = this.#pagesReady(entry);
+      const pagesReady = this.#o.moves.of(entry);
       if (entry.outcome !== null) continue;
-      this.#o.transfer.sendEarlyPrefix(entry, pagesReady);
+      this.#o.transfer.sendEarlyPrefix(entry);
       if (entry.outcome !== null) continue;
       // Its first decode step may be the next step's.
       if (delivers) this.#o.table.advance(entry, 'prompt_enqueued');
@@ -162,7 +163,7 @@ export class ForwardStage {
     for (const request of plan.generation) {
       const entry = this.#o.table.find(request);
       if (entry === undefined) continue;
-      const pagesReady = this.#pagesReady(entry);
+      const pagesReady = this.#o.moves.of(entry);
       if (entry.outcome !== null) continue;
       // Now and not when its token is read: the next step may be planned before that.
       this.#o.table.served(entry);
@@ -171,16 +172,6 @@ export class ForwardStage {
       works.push(begun({ entry, scheduled, delivers: true }));
     }
     return works;
-  }
-
-  /** Null: the pages may be touched now. A request whose cached content could not be brought is given up. */
-  #pagesReady(entry: Entry): PagesReady | null {
-    try {
-      return this.#o.cache.pagesReady?.(entry.request.id) ?? null;
-    } catch (error) {
-      this.#o.endings.abandon(entry, typedError(error, 'pagesReady failed'));
-      return null;
-    }
   }
 
   /** The aux buffer of the last slice carries the first token: it must be there before that slice can have been delivered. */

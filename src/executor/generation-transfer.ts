@@ -2,6 +2,7 @@ import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import { ProtocolError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
 import type { CacheAdmission } from './cache-admission.js';
+import type { PageMoves } from './page-moves.js';
 import type { LlmRequest } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
@@ -20,8 +21,7 @@ export interface GenerationTransferOptions {
   readonly transceiver: CacheTransceiver;
   readonly endings: RequestEndings;
   readonly tokens: TokenDelivery;
-  /** A receive that waited for its pages may be posted now. */
-  readonly onPagesReady: () => void;
+  readonly moves: PageMoves;
   /** Several ranks: told of every receive that the plan lets in, before it is posted. Null on a server of one rank. */
   readonly ranks: { receivesPlanned(requests: readonly LlmRequest[]): void; share(request: LlmRequest): void } | null;
 }
@@ -85,15 +85,7 @@ export class GenerationTransfer {
 
   /** A peer writes at once when it is asked: not before the pages' old content was saved and their kept content is there. */
   #mayBeWritten(entry: Entry): boolean {
-    try {
-      const pagesReady = this.#o.cache.pagesReady?.(entry.request.id) ?? null;
-      // A failure is met by the next look.
-      pagesReady?.done.then(this.#o.onPagesReady, this.#o.onPagesReady);
-      return pagesReady === null;
-    } catch (error) {
-      this.#o.endings.abandon(entry, typedError(error, 'pagesReady failed'));
-      return false;
-    }
+    return !this.#o.moves.holdBack(entry);
   }
 
   /** The whole prompt is here: the context server's first token is the first one the user sees. */

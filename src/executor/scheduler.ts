@@ -25,6 +25,11 @@ export interface CapacityPort {
    * @param firstToken first token computed here, when those before it come from elsewhere
    */
   reserve(request: LlmRequest, endToken: number, firstToken?: number): boolean;
+  /**
+   * True: the request's pages are being moved, and nothing is planned for it until they are not; those behind it go on. Absent: the engine
+   * waits for the moves, and whoever is in the batch with it.
+   */
+  holdBack?(request: LlmRequest): boolean;
 }
 
 export interface PlannedChunk {
@@ -36,6 +41,8 @@ export interface PlannedChunk {
 export interface StepPlan {
   readonly context: readonly PlannedChunk[];
   readonly generation: readonly LlmRequest[];
+  /** Prompts that have their blocks and wait for pages that are being moved. */
+  readonly held: readonly LlmRequest[];
 }
 
 /** @throws ConfigError naming the limit and its range */
@@ -67,11 +74,13 @@ export function planStep(
     // Its last token is already on its way.
     if (request.outputTokens.length + request.tokensInFlight >= request.maxTokens) continue;
     // A decode step without a block is skipped, not queued behind: its blocks were committed at admission and come free.
-    if (port.reserve(request, decodePosition(request) + 1)) generation.push(request);
+    if (!port.reserve(request, decodePosition(request) + 1) || port.holdBack?.(request) === true) continue;
+    generation.push(request);
   }
 
   let budget = limits.tokenBudget - generation.length;
   const context: PlannedChunk[] = [];
+  const held: LlmRequest[] = [];
   for (; next.done !== true && budget > 0; next = prompts.next()) {
     const request = next.value;
     // Its last chunk is under way, and was not handed to the transceiver yet.
@@ -82,10 +91,14 @@ export function planStep(
     const chunkStart = request.chunkEnd;
     const chunkEnd = chunkStart + Math.min(remainingPromptTokens(request), limits.chunkTokens, budget);
     if (!port.reserve(request, chunkEnd)) break;
+    if (port.holdBack?.(request) === true) {
+      held.push(request);
+      continue;
+    }
     context.push({ request, chunkStart, chunkEnd });
     budget -= chunkEnd - chunkStart;
   }
-  return { context, generation };
+  return { context, generation, held };
 }
 
 /**

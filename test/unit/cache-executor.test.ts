@@ -10,6 +10,7 @@ import {
   ReservingCacheManager,
 } from '../../src/cache/index.js';
 import { TransportError } from '../../src/errors.js';
+import { createRequest } from '../../src/executor/create-request.js';
 import { Executor } from '../../src/executor/executor.js';
 import type { StepSchedule } from '../../src/executor/executor-options.js';
 import type { LlmRequest } from '../../src/executor/request.js';
@@ -19,6 +20,14 @@ import { FakeTransceiver } from './executor/fake-transceiver.js';
 import { aggregateRequest, contextRequest, generationRequest, prompt, SCHEDULES } from './executor/harness.js';
 
 const TPB = 4;
+const GROUP = {
+  kind: 'attention',
+  windowSize: null,
+  tokensPerBlock: TPB,
+  layers: [0],
+  slotCount: 6,
+  hostSlotCount: 8,
+} as const;
 
 /** Batches settle when the test says so. */
 class ScriptedMover implements PageMover {
@@ -52,17 +61,9 @@ function setup(
   const log: string[] = [];
   const clock = new FakeClock();
   const mover = new ScriptedMover();
-  const group = {
-    kind: 'attention',
-    windowSize: null,
-    tokensPerBlock: TPB,
-    layers: [0],
-    slotCount: 6,
-    hostSlotCount: 8,
-  };
   const cache = new Manager({
     tokensPerBlock: TPB,
-    layerGroups: [group as CacheManagerOptions['layerGroups'][number]],
+    layerGroups: [GROUP],
     mover,
     ...options,
   });
@@ -122,7 +123,7 @@ describe.each(SCHEDULES)('an executor over pages that are moved, %s', (schedule)
     expect(cache.isPinned(1)).toBe(false);
   });
 
-  it('the reused prefix leaves behind the moves that bring it, and the forward is told of them', async () => {
+  it('the reused prefix leaves at once behind the moves that bring it, the first chunk is computed when they are over', async () => {
     const { executor, clock, mover, log, transceiver, engine, keep } = setup(schedule);
     keep(16, 0);
     keep(24, 5000);
@@ -132,11 +133,55 @@ describe.each(SCHEDULES)('an executor over pages that are moved, %s', (schedule)
     executor.submit(contextRequest(1, 20));
     await clock.turn(20);
     expect(transceiver.prefixAfter).toEqual([mover.event]);
-    expect(engine.batches[0]?.context[0]?.pagesReady?.event).toBe(mover.event);
+    expect(log).toEqual(['prefix 1 16']);
+    mover.batches[1]?.resolve();
+    await clock.turn(20);
+    expect(engine.batches[0]?.context[0]?.pagesReady).toBeNull();
     expect(log).toEqual(['prefix 1 16', 'forward 1[16,20)', 'send 1 [16,20)']);
+    expect(transceiver.prefixAfter).toHaveLength(1);
   });
 
-  it('without an event to wait for, the prefix leaves with the first chunk', async () => {
+  it('requests that wait for no move go on beside one whose moves never end, and it can be cancelled', async () => {
+    const { executor, clock, mover, log, cache, keep } = setup(schedule, {
+      layerGroups: [{ ...GROUP, slotCount: 16 }],
+    });
+    keep(16, 0);
+    cache.addRequest(901, { promptLen: 8, blockHashes: ['x', 'y'] });
+    expect(cache.ensureCapacity(901, 8)).toBe(true);
+    keep(56, 5000);
+    mover.batches[0]?.resolve();
+    await clock.turn(5);
+    executor.submit(contextRequest(1, 20));
+    await clock.turn(20);
+    expect(mover.batches).toHaveLength(2);
+    expect(mover.batches[1]?.moves.map(({ kind }) => kind)).toContain('onboard');
+    expect(log.splice(0)).toEqual(['prefix 1 16']);
+    // Two slots that nothing has to be saved from.
+    cache.freeRequest(901);
+    executor.submit(createRequest({ id: 2, promptTokens: prompt(8, 9000), maxTokens: 1 }));
+    await clock.turn(40);
+    expect(log.splice(0).at(-1)).toBe('finished 2 completed');
+    expect(executor.cancel(1)).toBe(true);
+    await clock.turn(20);
+    expect(log.filter((line) => !line.startsWith('cancel'))).toEqual(['finished 1 cancelled']);
+    expect(executor.stats().live).toBe(0);
+  });
+
+  it('new blocks whose old content is still being saved do not hold up a prefix that is there', async () => {
+    const { executor, clock, mover, log, transceiver, keep } = setup(schedule);
+    keep(8, 5000);
+    keep(16, 0);
+    executor.submit(contextRequest(1, 24));
+    await clock.turn(20);
+    expect(mover.batches.map(({ moves }) => moves.map(({ kind }) => kind))).toEqual([['offload', 'offload']]);
+    expect(log).toEqual(['prefix 1 16']);
+    expect(transceiver.prefixAfter).toEqual([null]);
+    mover.batches[0]?.resolve();
+    await clock.turn(20);
+    expect(log.slice(0, 4)).toEqual(['prefix 1 16', 'forward 1[16,24)', 'done', 'send 1 [16,24)']);
+  });
+
+  it('without an event to wait for, the prefix leaves when it is there', async () => {
     const { executor, clock, mover, log, engine, keep } = setup(schedule);
     mover.event = null;
     keep(16, 0);
@@ -146,7 +191,32 @@ describe.each(SCHEDULES)('an executor over pages that are moved, %s', (schedule)
     engine.manual = true;
     executor.submit(contextRequest(1, 20));
     await clock.turn(20);
-    expect(log).toEqual(['forward 1[16,20)', 'send 1 [16,20)']);
+    expect(log).toEqual([]);
+    mover.batches[1]?.resolve();
+    await clock.turn(20);
+    expect(log).toEqual(['prefix 1 16', 'forward 1[16,20)', 'send 1 [16,20)']);
+  });
+
+  it('a later chunk that waits for its blocks does not send the prefix again', async () => {
+    const { executor, clock, mover, log, engine, keep } = setup(schedule, {}, GrowingCacheManager, 4);
+    mover.event = null;
+    keep(8, 0);
+    keep(16, 5000);
+    engine.manual = true;
+    executor.submit(contextRequest(1, 20));
+    for (let turn = 0; turn < 12; turn++) {
+      await clock.turn(20);
+      if (engine.running.length > 0) engine.finish();
+      mover.event = { handle: 9, signal: () => {}, fail: () => {} };
+      for (const { resolve } of mover.batches) resolve();
+    }
+    expect(log.filter((line) => line.startsWith('prefix'))).toEqual(['prefix 1 8']);
+    expect(log.filter((line) => line.startsWith('send'))).toEqual([
+      'send 1 [8,12)',
+      'send 1 [12,16)',
+      'send 1 [16,20)',
+    ]);
+    expect(mover.batches.length).toBeGreaterThan(1);
   });
 
   it('a prefix that could not be brought back fails its request before the next forward', async () => {
@@ -166,13 +236,16 @@ describe.each(SCHEDULES)('an executor over pages that are moved, %s', (schedule)
   });
 
   it('passes the tokens on, so that parts of blocks are reused', async () => {
-    const { executor, clock, keep, engine } = setup(schedule, { partialReuse: true });
+    const { executor, clock, keep, engine, mover } = setup(schedule, { partialReuse: true });
     keep(16, 0);
     engine.manual = true;
     const request = contextRequest(1, 16);
     executor.submit(request);
     await clock.turn(20);
     expect(request.prepopulatedLen).toBe(15);
+    expect(mover.batches[0]?.moves).toMatchObject([{ kind: 'copy', tokenCount: 3 }]);
+    mover.batches[0]?.resolve();
+    await clock.turn(20);
     expect(engine.batches[0]?.context).toMatchObject([{ chunkStart: 15, chunkEnd: 16 }]);
   });
 });

@@ -61,6 +61,11 @@ export class PinCountingCache implements KvCacheManager {
     return this.#inner.pagesReady?.(request) ?? null;
   }
 
+  prefixReady(request: RequestId): PagesReady | null {
+    if (this.#inner.prefixReady === undefined) return this.pagesReady(request);
+    return this.#inner.prefixReady(request);
+  }
+
   markComputed(request: RequestId, endToken: number): void {
     this.#inner.markComputed(request, endToken);
   }
