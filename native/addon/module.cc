@@ -9,6 +9,7 @@
 #include "addon/napi_setup.h"
 #include "addon/native_agent.h"
 #include "addon/native_gemm.h"
+#include "addon/page_move_functions.h"
 #include "addon/plan_functions.h"
 
 namespace kvt {
@@ -25,6 +26,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
                              InstanceMethod("fillContent", &KvTransceiverAddon::fill_content),
                              InstanceMethod("verifyContent", &KvTransceiverAddon::verify_content),
                              InstanceMethod("plainCopyNs", &KvTransceiverAddon::plain_copy_ns),
+                             InstanceMethod("movePages", &KvTransceiverAddon::move_pages),
                              InstanceMethod("expandPlan", &KvTransceiverAddon::expand),
                              InstanceMethod("openDevice", &KvTransceiverAddon::open_gpu),
                              InstanceMethod("createStream", &KvTransceiverAddon::create_gpu_stream),
@@ -47,6 +49,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
   Napi::Value fill_content(const Napi::CallbackInfo& info) { return start_fill(info, environment_); }
   Napi::Value verify_content(const Napi::CallbackInfo& info) { return start_verify(info, environment_); }
   Napi::Value plain_copy_ns(const Napi::CallbackInfo& info) { return start_plain_copy(info, environment_); }
+  Napi::Value move_pages(const Napi::CallbackInfo& info) { return start_page_moves(info, environment_); }
   Napi::Value expand(const Napi::CallbackInfo& info) { return expand_plan(info); }
   Napi::Value open_gpu(const Napi::CallbackInfo& info) { return open_device(info, &environment_); }
   Napi::Value create_gpu_stream(const Napi::CallbackInfo& info) { return create_stream(info, &environment_); }

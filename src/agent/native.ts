@@ -169,6 +169,12 @@ export interface NativeModule {
   releaseDeviceEvent(event: number): void;
   readMemory(address: number, length: number): Promise<Uint8Array>;
   writeMemory(address: number, bytes: Uint8Array): Promise<void>;
+  /**
+   * Absent in an addon that was built before there was a host tier.
+   * @param ranges base, bytes of each stretch of memory that is named
+   * @param moves from range, offset, to range, offset, bytes of each copy
+   */
+  movePages?(ranges: Float64Array, moves: Float64Array): Promise<void>;
   /** @param groups numbers of fragment records and slot numbers of each group, see expand-plan.ts */
   expandPlan(
     records: Float64Array,

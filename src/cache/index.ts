@@ -13,6 +13,7 @@ export type {
 export type { CacheManagerOptions } from './manager-options.js';
 export type { PageMove, PageMover, PagesReady } from './page-mover.js';
 export { PagedCacheManager } from './paged-cache-manager.js';
+export { type PageMoverMemory, PoolPageMover } from './pool-page-mover.js';
 export type { PrefixLocation } from './prefix-reuse.js';
 export { ReservingCacheManager, type ReservingCacheManagerOptions } from './reserving-cache-manager.js';
 export { StageCache } from './stage-cache.js';

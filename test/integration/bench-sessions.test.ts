@@ -27,10 +27,12 @@ describe('bench sessions', () => {
       ['sessions', 1, 0, 0],
       ['sessions', 40, 0, 0],
       ['executor', 8, 0, 0],
+      ['executor-overlap', 8, 0, 0],
     ]);
     for (const { requests } of output.results) expect(requests).toBeGreaterThan(0);
     expect(output.checks.filter(({ judged }) => judged).every(({ met }) => met)).toBe(true);
     expect(stderr).toMatch(/^executor +8 /m);
+    expect(stderr).toMatch(/^executor-overlap +8 /m);
   });
 
   it('judges lost and failed requests always, figures only when asked to', () => {

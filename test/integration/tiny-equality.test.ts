@@ -21,6 +21,7 @@ const EACH_MET: Readonly<Record<string, number>> = {
   ...Object.fromEntries(MANAGERS.flatMap((from) => MANAGERS.map((to) => [`${from} -> ${to}`, 40]))),
   ...Object.fromEntries(SCHEDULES.flatMap((from) => SCHEDULES.map((to) => [`${from} -> ${to}`, 40]))),
   'stopped early': 30,
+  'pages moved': 10,
 };
 
 /** What the cases met; a set that missed one of these would prove less than it says. */
@@ -62,6 +63,8 @@ async function check(tinyCase: TinyCase): Promise<void> {
   meet(`${context.manager} -> ${generation.manager}`);
   meet(`${context.schedule} -> ${generation.schedule}`);
   if (context.tokensPerBlock !== generation.tokensPerBlock) meet('unequal blocks');
+  const copies = [world.context, world.generation].flatMap(({ copiers }) => copiers.map((copier) => copier.copies));
+  if (copies.some((count) => count > 0)) meet('pages moved');
   if (world.context.prepopulated > 0) meet(transferPolicy.earlyPrefix ? 'early prefix' : 'prefix');
 }
 

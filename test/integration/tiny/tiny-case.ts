@@ -101,6 +101,7 @@ function side(draw: Choices, longest: number, peerTokensPerBlock: number | null)
     schedule: draw.one('plain', 'overlap'),
     blockLayout: draw.one('HND', 'NHD'),
     poolLayout: draw.one('per-layer', 'per-block'),
+    hostSlotCount: draw.one(0, 0, blocks),
     senderTokensPerBlock: peerTokensPerBlock !== null && draw.random() < 0.5 ? peerTokensPerBlock : null,
     seed: 1 + draw.pick(1000),
   };

@@ -3,6 +3,7 @@ import { GrowingCacheManager } from '../../../src/cache/growing-cache-manager.js
 import type { LayerGroup } from '../../../src/cache/kv-cache-manager.js';
 import type { PageMove, PageMover } from '../../../src/cache/page-mover.js';
 import type { PagedCacheManager } from '../../../src/cache/paged-cache-manager.js';
+import { PoolPageMover } from '../../../src/cache/pool-page-mover.js';
 import { ReservingCacheManager } from '../../../src/cache/reserving-cache-manager.js';
 import {
   LocalTensorGroup,
@@ -22,7 +23,9 @@ import { AUX_SLOT_BYTES, AuxBuffer } from '../../../src/session/aux-buffer.js';
 import { KvCacheTransceiver } from '../../../src/transceiver.js';
 import type { FakeClock } from '../../sim-lite/fake-clock.js';
 import type { FakeNetwork } from '../../sim-lite/fake-messenger.js';
+import { seededRandom } from '../../sim-lite/seeded-random.js';
 import type { SimAgent, SimFabric } from '../../sim-lite/sim-agent.js';
+import { SimPageCopier } from '../../sim-lite/sim-page-copier.js';
 
 const AUX_SLOTS = 8;
 
@@ -40,6 +43,8 @@ export interface TinySide {
   readonly schedule: StepSchedule;
   readonly blockLayout: 'HND' | 'NHD';
   readonly poolLayout: 'per-layer' | 'per-block';
+  /** Pages of each layer group kept in host memory; one rank only. */
+  readonly hostSlotCount: number;
   /** Block size of the servers that this one receives from; null = unknown. */
   readonly senderTokensPerBlock: number | null;
   readonly seed: number;
@@ -81,6 +86,7 @@ export class TinyInstance {
   readonly ranks: TinyRank[] = [];
   /** Chunks and decode steps that its executors ran, and tokens found in the cache. */
   prepopulated = 0;
+  readonly copiers: SimPageCopier[] = [];
 
   static async create(parts: TinyWorldParts, name: string, side: TinySide): Promise<TinyInstance> {
     const instance = new TinyInstance();
@@ -127,7 +133,11 @@ export class TinyInstance {
     const { clock, network, fabric, model, dtype, sampling } = parts;
     const { tokensPerBlock, slotCount, tpSize, blockLayout, poolLayout } = side;
     const { kvHeads, headDim } = model.config;
-    const groups = tinyLayerGroups(model.config, { tokensPerBlock, slotCount });
+    const hostSlotCount = tpSize === 1 ? side.hostSlotCount : 0;
+    const groups = tinyLayerGroups(model.config, { tokensPerBlock, slotCount }).map((group) => ({
+      ...group,
+      hostSlotCount,
+    }));
     const headsPerRank = kvHeadShard(kvHeads, tpSize, tpRank).headsPerRank;
     const built = buildPageTable({ groups, kvHeads: headsPerRank, headDim, dtype, poolLayout, blockLayout });
     const messenger = network.bind();
@@ -137,7 +147,13 @@ export class TinyInstance {
     const auxPool = await agent.allocatePool({ sizeBytes: AUX_SLOTS * AUX_SLOT_BYTES });
     const aux = { base: auxPool.base, slotBytes: AUX_SLOT_BYTES, slotCount: AUX_SLOTS };
     const table = withAux(rebasePageTable(built.table, pool.base), aux);
-    const cache = createCache(side, groups, new PageCopier(agent, table));
+    // Ranks that act alike move at once: when moves are over decides what the next prompt finds.
+    const mover = tpSize === 1 ? new PoolPageMover() : new InstantMover(agent, table);
+    const cache = createCache(side, groups, mover);
+    const random = seededRandom(side.seed);
+    const copier = new SimPageCopier(agent, clock, () => Math.floor(random() * 4));
+    if (mover instanceof PoolPageMover) await mover.open({ agent, copier, pageTable: table, layerGroups: groups });
+    this.copiers.push(copier);
     const memory: TinyRankMemory = {
       name,
       rank: tpRank,
@@ -230,13 +246,14 @@ function createCache(side: TinySide, layerGroups: readonly LayerGroup[], mover: 
     tokensPerBlock,
     layerGroups,
     seed,
-    ...(partialReuse ? { partialReuse, mover } : {}),
+    mover,
+    partialReuse,
     ...(senderTokensPerBlock === null ? {} : { senderTokensPerBlock }),
   });
 }
 
 /** Copies pages at once, for parts of blocks that are reused. */
-class PageCopier implements PageMover {
+class InstantMover implements PageMover {
   readonly #agent: SimAgent;
   readonly #table: PageTable;
 

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { TtftSample, TtftVariant } from '../../../src/cli/bench/output-contract.js';
 import { byteChecks, failedChecks, figureChecks } from '../../../src/cli/bench/ttft/checks.js';
+import { earlyPrefixChecks } from '../../../src/cli/bench/ttft/early-prefix-checks.js';
 import { checkLines, headlines, ttftTable } from '../../../src/cli/bench/ttft/report-text.js';
 import { RequestMeasurement } from '../../../src/cli/bench/ttft/request-measurement.js';
 import { ratios, SampleTable } from '../../../src/cli/bench/ttft/rows.js';
@@ -279,5 +280,40 @@ describe('one request', () => {
       outcome: 'failed',
       error: 'no outcome within 1 s',
     });
+  });
+});
+
+describe('early prefix', () => {
+  const rows = (prefixHit: number, early: Partial<TtftSample>, more: Partial<typeof FACTS> = {}) => {
+    const table = new SampleTable();
+    const at = (variant: TtftVariant) => ({ variant, promptTokens: 8192, prefixHit });
+    table.add(at('monolithic'), sample({ ttftMs: 120, transferMs: 60, slices: 1 }));
+    table.add(at('pipelined-early-prefix'), sample({ ttftMs: 92, exposedTailMs: 11, ...early }));
+    table.add(at('ideal'), sample({ ttftMs: 90, exposedTailMs: 10 }));
+    return table.rows({ ...FACTS, ...more });
+  };
+  const told = (checks: ReturnType<typeof earlyPrefixChecks>) =>
+    checks.map(({ name, value, met }) => [name, value, met]);
+
+  it('is held against the last slice and the ideal', () => {
+    expect(told(earlyPrefixChecks(rows(0.9, {}), true, 1.3))).toEqual([
+      ['earlyPrefixTailOverLastSlice', 1.1, true],
+      ['earlyPrefixOverIdeal', 92 / 90, true],
+    ]);
+    const slow = earlyPrefixChecks(rows(0.9, { ttftMs: 100, exposedTailMs: 20 }), true, 1.3);
+    expect(told(slow)).toEqual([
+      ['earlyPrefixTailOverLastSlice', 2, false],
+      ['earlyPrefixOverIdeal', 100 / 90, false],
+    ]);
+    expect(failedChecks(slow)).toHaveLength(2);
+    expect(failedChecks(earlyPrefixChecks(rows(0.9, { ttftMs: 100 }), false, 1.3))).toEqual([]);
+  });
+
+  it('says nothing without a hit, or where the link needs longer for the prefix than the prefill takes', () => {
+    expect(earlyPrefixChecks(rows(0, {}), true, 1.3)).toEqual([]);
+    // 60 ms for the whole prompt: 54 for nine tenths of it.
+    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 53 }), true, 1.3)).toEqual([]);
+    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 54 }), true, 1.3)).toHaveLength(2);
+    expect(earlyPrefixChecks(rows(0.9, {}, { model: 'gemma-3-27b' as 'llama-3.1-8b' }), true, 1.3)).toEqual([]);
   });
 });

@@ -1,5 +1,6 @@
 import { Executor } from '../../../executor/executor.js';
 import type { RequestOutcome } from '../../../executor/executor-events.js';
+import type { StepSchedule } from '../../../executor/executor-options.js';
 import type { ForwardResult, ModelEngine, ScheduledBatch } from '../../../executor/model-engine.js';
 import type { LlmRequest } from '../../../executor/request.js';
 import { blockHashesOf, PROMPT_TOKENS, type SessionServer } from './session-server.js';
@@ -16,6 +17,12 @@ export class ZeroTimeEngine implements ModelEngine {
   }
 }
 
+export interface ExecutorLoadOptions {
+  readonly chunkTokens: number;
+  readonly concurrency: number;
+  readonly schedule: StepSchedule;
+}
+
 /** Role: both executors of a pair in one event loop, kept busy by a fixed number of requests in flight. */
 export class ExecutorLoad {
   readonly #context: SessionServer;
@@ -26,7 +33,11 @@ export class ExecutorLoad {
   #failed = 0;
   #goesOn = true;
 
-  constructor(context: SessionServer, generation: SessionServer, chunkTokens: number, concurrency: number) {
+  constructor(
+    context: SessionServer,
+    generation: SessionServer,
+    { chunkTokens, concurrency, schedule }: ExecutorLoadOptions,
+  ) {
     this.#context = context;
     this.#generation = generation;
     const executor = ({ clock, cache, transceiver }: SessionServer): Executor =>
@@ -35,6 +46,7 @@ export class ExecutorLoad {
         cache,
         transceiver,
         engine: new ZeroTimeEngine(),
+        schedule,
         limits: { chunkTokens, tokenBudget: concurrency * PROMPT_TOKENS, maxTokensInBuffer: null },
         blockHashesOf: (request) => blockHashesOf(request.id),
       });

@@ -1,4 +1,5 @@
 import { TransferTimeoutError } from '../../../errors.js';
+import type { StepSchedule } from '../../../executor/executor-options.js';
 import { heapInUse } from '../heap-use.js';
 import { ExecutorLoad } from './executor-load.js';
 import { LiveSessions } from './live-sessions.js';
@@ -19,8 +20,11 @@ const WARM_UP_MS = 1000;
 const FEWEST_WEIGHED = 1000;
 
 export interface SessionsRow {
-  /** `sessions`: requests in the middle of their transfer; `executor`: requests that go through two executors as fast as they can. */
-  readonly variant: 'sessions' | 'executor';
+  /**
+   * `sessions`: requests in the middle of their transfer; `executor`: requests that go through two executors as fast as they can, with a model
+   * that takes no time; `executor-overlap`: the same with the overlap schedule.
+   */
+  readonly variant: 'sessions' | 'executor' | 'executor-overlap';
   /** Requests that are live at once. Each has two sessions, one on either side, in the same event loop. */
   readonly sessions: number;
   /** Requests that ended in the measured time. */
@@ -71,16 +75,20 @@ export async function measureSessions(count: number, rate: number, durationMs: n
   });
 }
 
-export async function measureExecutor(concurrency: number, durationMs: number): Promise<SessionsRow> {
+export async function measureExecutor(
+  concurrency: number,
+  durationMs: number,
+  schedule: StepSchedule,
+): Promise<SessionsRow> {
   // A request's pages are free once its transfer has drained, and the next may start before.
   return withPair(4 * concurrency, async (context, generation) => {
-    const load = new ExecutorLoad(context, generation, CHUNK_TOKENS, concurrency);
+    const load = new ExecutorLoad(context, generation, { chunkTokens: CHUNK_TOKENS, concurrency, schedule });
     load.start(concurrency);
     await pause(context, WARM_UP_MS);
     const measured = await measureLoad(context, durationMs, load, () => 0);
     const lost = await load.close(SETTLE_LIMIT_MS);
     return {
-      variant: 'executor',
+      variant: schedule === 'plain' ? 'executor' : 'executor-overlap',
       sessions: concurrency,
       ...measured,
       failed: load.failed,

@@ -133,6 +133,7 @@ export class BenchRank {
       cache: cache.whole,
       transceiver: new MeteredTransceiver(this.#transceiver, (one) => this.#settled.set(one.request, one)),
       engine: chunkClock,
+      schedule: settings.schedule,
       limits: {
         chunkTokens: settings.chunkTokens,
         tokenBudget: Math.max(2, settings.chunkTokens),

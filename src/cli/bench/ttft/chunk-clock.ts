@@ -9,6 +9,10 @@ export class ChunkClock implements ModelEngine {
   readonly #startMs = new WeakMap<LlmRequest, number>();
   readonly #endsMs = new WeakMap<LlmRequest, number[]>();
 
+  get feedsItself(): boolean {
+    return this.#inner.feedsItself === true;
+  }
+
   constructor(inner: ModelEngine, clock: Clock) {
     this.#inner = inner;
     this.#clock = clock;

@@ -9,6 +9,7 @@ import { Progress } from '../progress.js';
 import { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { describeShape, rankCount, stripeTokens } from '../shape/side-shape.js';
 import { byteChecks, failedChecks, figureChecks, TAIL_OVER_LAST_SLICE, TAIL_OVER_LAST_SLICE_ON_GPU } from './checks.js';
+import { earlyPrefixChecks } from './early-prefix-checks.js';
 import { runGroup } from './group-runner.js';
 import { InterruptedError } from './interrupted-error.js';
 import { checkLines, headlines, ttftTable } from './report-text.js';
@@ -86,7 +87,12 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   };
   const rows = samples.rows(facts);
   const tailBound = options.engine === 'gemm' ? TAIL_OVER_LAST_SLICE_ON_GPU : TAIL_OVER_LAST_SLICE;
-  const checks = [...byteChecks(rows), ...figureChecks(rows, options.judge && options.agent === 'host', tailBound)];
+  const judged = options.judge && options.agent === 'host';
+  const checks = [
+    ...byteChecks(rows),
+    ...figureChecks(rows, judged, tailBound),
+    ...earlyPrefixChecks(rows, judged, tailBound),
+  ];
   const output: BenchOutput<TtftRow> = {
     schema: OUTPUT_SCHEMA,
     bench: 'ttft',

@@ -77,6 +77,12 @@ export const TTFT_OPTIONS = {
     read.choice('engine', ['paced', 'gemm']),
     'paced',
   ),
+  schedule: value(
+    'NAME',
+    'plain: a step is scheduled when the one before it is read; overlap: while it runs',
+    read.choice('schedule', ['plain', 'overlap']),
+    'plain',
+  ),
   concurrency: value('N', 'requests in flight at once; default 1, with --trace 2', read.count(1, 64)),
   trace: value(
     'FILE',

@@ -75,6 +75,7 @@ export function workerSettings(
     slots: pools[role].slots,
     peerTokensPerBlock: peer.tokensPerBlock,
     chunkTokens: options.chunk,
+    schedule: options.schedule,
     tflops: options.tflops,
     concurrency,
     listenPort: role === 'context' || port === 0 ? port : port + rankCount(shapes.context),

@@ -1,3 +1,4 @@
+import type { StepSchedule } from '../../../executor/executor-options.js';
 import type { TransferPolicy } from '../../../executor/request.js';
 import type { PromptSource } from '../prompt-source.js';
 import type { SlotCounts } from '../shape/rank-layout.js';
@@ -28,6 +29,7 @@ export interface WorkerSettings {
   /** The other server's: what was moved of the last block depends on the smaller of the two. */
   readonly peerTokensPerBlock: number;
   readonly chunkTokens: number;
+  readonly schedule: StepSchedule;
   readonly tflops: number;
   readonly concurrency: number;
   /** Of the first rank, the others take the ports that follow; 0 = free ports. */

@@ -1,0 +1,40 @@
+import type { Check, TtftRow } from '../output-contract.js';
+import { presetNamed } from '../presets/index.js';
+import { rowOf, subjectOf } from './rows.js';
+
+/** How far the TTFT may exceed that of a transfer that only sends the last slice. */
+const TTFT_OVER_IDEAL = 1.1;
+
+/**
+ * What the early prefix is built for: with most of the prompt reused, nothing but the last slice is left when the prefill ends. They decide the
+ * exit code only when `judged`.
+ * They say nothing where the link needs longer for the prefix than the rest of the prompt takes to compute: what cannot be hidden then is the
+ * link's.
+ */
+export function earlyPrefixChecks(rows: readonly TtftRow[], judged: boolean, tailBound: number): readonly Check[] {
+  return rows.flatMap((row) => {
+    if (row.variant !== 'pipelined-early-prefix' || row.ttftMs === null || row.prefixHit === 0) return [];
+    const { sliding, hybrid } = presetNamed(row.model);
+    if (row.promptTokens === null || sliding !== null || hybrid !== null) return [];
+    const wholePromptMs = rowOf(rows, 'monolithic', row)?.transferMs?.p50;
+    if (row.prefillMs === null || wholePromptMs === undefined) return [];
+    if (wholePromptMs * row.prefixHit > row.prefillMs.p50) return [];
+    const subject = subjectOf(row);
+    const check = (name: string, value: number, bound: number): Check => ({
+      name,
+      subject,
+      met: value <= bound,
+      judged,
+      value,
+      bound,
+      relation: '<=',
+    });
+    const ideal = rowOf(rows, 'ideal', row)?.ttftMs?.p50;
+    return [
+      ...(row.exposedTailMs !== null && row.lastSliceMs !== null && row.lastSliceMs.p50 > 0
+        ? [check('earlyPrefixTailOverLastSlice', row.exposedTailMs.p50 / row.lastSliceMs.p50, tailBound)]
+        : []),
+      ...(ideal === undefined ? [] : [check('earlyPrefixOverIdeal', row.ttftMs.p50 / ideal, TTFT_OVER_IDEAL)]),
+    ];
+  });
+}

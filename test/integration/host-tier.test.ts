@@ -1,0 +1,135 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { createAgent } from '../../src/agent/native-agent.js';
+import { NativePageCopier } from '../../src/agent/native-page-copier.js';
+import type { Completion, Pool, TransferAgent } from '../../src/agent/transfer-agent.js';
+import { chainBlockHashes, GrowingCacheManager, type LayerGroup, PoolPageMover } from '../../src/cache/index.js';
+import { ArgumentError } from '../../src/errors.js';
+import { buildPageTable, type PagePool, type PageTable, rebasePageTable } from '../../src/mapping/index.js';
+
+const TPB = 4;
+const GROUPS: readonly LayerGroup[] = [
+  { kind: 'attention', windowSize: null, tokensPerBlock: TPB, layers: [0, 1], slotCount: 8, hostSlotCount: 8 },
+];
+
+/** Real pools of a host agent, the native copier, and a cache manager over both. */
+describe('the host tier over a native host agent', () => {
+  let agent: TransferAgent;
+  let pool: Pool;
+  let pageTable: PageTable;
+
+  beforeAll(async () => {
+    agent = await createAgent({ kind: 'host', name: 'tier' });
+    const spec = { groups: GROUPS, kvHeads: 2, headDim: 64, dtype: 'bfloat16', poolLayout: 'per-layer' } as const;
+    const built = buildPageTable({ ...spec, blockLayout: 'HND' });
+    pool = await agent.allocatePool({ sizeBytes: built.sizeBytes });
+    pageTable = rebasePageTable(built.table, pool.base);
+  });
+
+  afterAll(async () => {
+    expect(await agent.close(2000)).toEqual({ drained: true, outstanding: 0 });
+  });
+
+  const page = ({ base, slotStride, slotBytes }: PagePool, slot: number): Uint8Array =>
+    agent.readBytes(base + slot * slotStride, slotBytes);
+  const paint = (slot: number, value: number): void => {
+    for (const { base, slotStride, slotBytes } of pageTable.pools)
+      agent.writeBytes(base + slot * slotStride, new Uint8Array(slotBytes).fill(value));
+  };
+  const pagesOf = (cache: GrowingCacheManager, id: number, blocks: number): number[][] =>
+    [...cache.getBlockIdsRange(id, 0, 0, blocks).slots].map((slot) =>
+      pageTable.pools.map((one) => {
+        const bytes = page(one, slot);
+        expect(new Set(bytes).size).toBe(1);
+        return bytes[0] as number;
+      }),
+    );
+
+  it('content that was pushed out comes back byte for byte, a part of a block by a copy', async () => {
+    const mover = new PoolPageMover();
+    const cache = new GrowingCacheManager({ tokensPerBlock: TPB, layerGroups: GROUPS, mover, partialReuse: true });
+    await mover.open({ agent, copier: new NativePageCopier(), pageTable, layerGroups: GROUPS });
+    const tokens = (first: number, length: number) => Uint32Array.from({ length }, (_, index) => first + index);
+    const add = (id: number, prompt: Uint32Array): number => {
+      const blockHashes = chainBlockHashes(prompt, TPB);
+      const { prepopulatedLen } = cache.addRequest(id, { promptLen: prompt.length, blockHashes, tokens: prompt });
+      expect(cache.ensureCapacity(id, prompt.length)).toBe(true);
+      return prepopulatedLen;
+    };
+    const compute = async (id: number, prompt: Uint32Array, value: number): Promise<void> => {
+      add(id, prompt);
+      await cache.pagesReady(id)?.done;
+      cache.getBlockIdsRange(id, 0, 0, prompt.length / TPB).slots.forEach((slot, index) => {
+        paint(slot, value + index);
+      });
+      cache.markComputed(id, prompt.length);
+      cache.freeRequest(id);
+    };
+    await compute(1, tokens(0, 24), 10);
+    await compute(2, tokens(1000, 32), 50);
+    expect(cache.stats()[0]?.offloaded).toBe(6);
+    expect(add(3, tokens(0, 25))).toBe(24);
+    const ready = cache.pagesReady(3);
+    expect(ready?.event).not.toBeNull();
+    await ready?.done;
+    expect(pagesOf(cache, 3, 6)).toEqual([10, 11, 12, 13, 14, 15].map((value) => [value, value]));
+    cache.freeRequest(3);
+    const fork = tokens(0, 24);
+    fork[22] = 7;
+    expect(add(4, fork)).toBe(22);
+    await cache.pagesReady(4)?.done;
+    expect(pagesOf(cache, 4, 6).at(-1)).toEqual([15, 15]);
+    cache.freeRequest(4);
+    await cache.movesSettled();
+  });
+
+  it('a slice behind the event of its moves leaves when they are over, others before it', async () => {
+    const moved = new Map<number, Completion>();
+    agent.onCompletions((batch) => {
+      for (const notice of batch) if (notice.kind === 'completion') moved.set(notice.submission, notice);
+    });
+    const until = async (isDone: () => boolean): Promise<void> => {
+      for (let look = 0; look < 5000 && !isDone(); look++) await new Promise((resolve) => setImmediate(resolve));
+      expect(isDone()).toBe(true);
+    };
+    const target = await createAgent({ kind: 'host', name: 'tier-target' });
+    const bytes = pageTable.pools[0]?.slotBytes as number;
+    const there = await target.allocatePool({ sizeBytes: 8 * bytes });
+    const peer = await agent.addPeer(await target.metadata(), 'target');
+    const local = { ...pageTable, pools: [pageTable.pools[0] as PagePool] };
+    const memory = { kind: 'host' } as const;
+    const remotePool = { base: there.base, memory, slotBytes: bytes, slotStride: bytes, slotCount: 8 };
+    const remote = { pools: [remotePool], layerGroups: [], aux: null };
+    const whole = { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, bytes, count: 1, srcStride: 0, dstStride: 0 };
+    const fragments = agent.prepareFragments(peer, local, remote, [whole]);
+    const stuck = agent.createEvent();
+    const slice = (id: number, slot: number, after: typeof stuck | null): void =>
+      agent.submit({ id, peer, flow: id, after, groups: [{ fragments, slotPairs: Int32Array.of(slot, slot) }] });
+    const mover = new PoolPageMover();
+    await mover.open({ agent, copier: new NativePageCopier(), pageTable, layerGroups: GROUPS });
+    paint(0, 77);
+    mover.move([{ kind: 'offload', group: 0, slot: 0, hostSlot: 3 }]);
+    const ready = mover.move([{ kind: 'onboard', group: 0, hostSlot: 3, slot: 5, tokenCount: TPB }]);
+    slice(1, 1, stuck);
+    slice(2, 5, ready.event);
+    slice(3, 2, null);
+    await until(() => moved.has(2) && moved.has(3));
+    expect([...moved.values()].map(({ status }) => status)).toEqual(['transferred', 'transferred']);
+    expect(target.readBytes(there.base + 5 * bytes, bytes)).toEqual(new Uint8Array(bytes).fill(77));
+    // The one whose event never comes is cancelled, and drained at once.
+    agent.cancel(1);
+    await until(() => moved.has(1));
+    expect(moved.get(1)).toMatchObject({ status: 'cancelled', drained: true, postedAtMs: null });
+    await agent.removePeer(peer);
+    await target.close(2000);
+  });
+
+  it('refuses bytes outside the pools', async () => {
+    const copier = new NativePageCopier();
+    const stretches = [{ base: pool.base, sizeBytes: 4096 }];
+    const one = { fromStretch: 0, fromOffset: 0, toStretch: 0, toOffset: 1024, bytes: 512 };
+    await copier.copy(stretches, [one]);
+    await expect(copier.copy(stretches, [{ ...one, toOffset: 3585 }])).rejects.toThrow(ArgumentError);
+    await expect(copier.copy(stretches, [{ ...one, fromStretch: 1 }])).rejects.toThrow(/range 1, which is not there/);
+    await expect(copier.copy([{ base: 4096, sizeBytes: 4096 }], [one])).rejects.toThrow(ArgumentError);
+  });
+});
