@@ -80,6 +80,12 @@ export interface KvCacheManager {
   readonly whole?: KvCacheManager;
 
   /**
+   * Refuses early, before a request waits in line; changes nothing. Absent: `addRequest` refuses.
+   * @throws RequestTooLargeError when the prompt can never fit this pool
+   */
+  assertFits?(request: RequestId, prompt: Pick<CachePrompt, 'promptLen' | 'firstToken'>): void;
+
+  /**
    * Admits a request and matches its prefix against reusable blocks, those in host memory included.
    * @returns tokens already present, always < `promptLen` so that one token is left to compute; a multiple of `tokensPerBlock` unless the
    *   manager reuses parts of blocks. They may be read once `pagesReady` says so

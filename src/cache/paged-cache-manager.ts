@@ -86,11 +86,25 @@ export abstract class PagedCacheManager implements KvCacheManager {
     this.#reuse = new PrefixReuse(this.#groups, parts, tokensPerBlock);
   }
 
+  assertFits(request: RequestId, { promptLen, firstToken = 0 }: Pick<CachePrompt, 'promptLen' | 'firstToken'>): void {
+    const { reservesPrompt, speculativeTokens } = this.allocation;
+    const end = blocksCovering(promptLen + speculativeTokens, this.tokensPerBlock);
+    this.#groups.forEach((pages, index) => {
+      const needed = pages.residentCount(reservesPrompt ? firstToken : promptLen, end);
+      const { slotCount } = pages.group;
+      if (needed <= slotCount) return;
+      throw new RequestTooLargeError(
+        `request ${request}: ${promptLen} prompt tokens need ${needed} slots of layer group ${index}, which has ${slotCount}: shorten the prompt or enlarge the pool`,
+        { details: { request, group: index, needed, slotCount } },
+      );
+    });
+  }
+
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
     if (this.#residents.has(request)) throw new ArgumentError(`request ${request} is already in the cache`);
     if (this.#pins.has(request)) throw new ArgumentError(`request ${request} is still pinned by an earlier transfer`);
     this.#checkPrompt(prompt);
-    this.#checkFits(request, prompt);
+    this.assertFits(request, prompt);
     const taken = this.#reuse.take(prompt);
     this.#residents.set(request, new Resident(prompt, taken, this.tokensPerBlock));
     this.#moves.flush();
@@ -141,18 +155,6 @@ export abstract class PagedCacheManager implements KvCacheManager {
   prefixReady(request: RequestId): PagesReady | null {
     const resident = this.#resident(request);
     return this.#readyAfter(resident, resident.contentAfter);
-  }
-
-  #readyAfter(resident: Resident, batch: number): PagesReady | null {
-    if (resident.failure !== null) throw resident.failure;
-    if (this.#moves.isOver(batch)) return null;
-    const { event, settled } = this.#moves.pending(batch);
-    const done = settled.then(() => {
-      if (resident.failure !== null) throw resident.failure;
-    });
-    // Whoever only wants the event has no reason to look at the promise.
-    done.catch(() => {});
-    return { event, done };
   }
 
   /** Settles when no page is being moved any more: before that the pools must not be given up. */
@@ -258,6 +260,18 @@ export abstract class PagedCacheManager implements KvCacheManager {
     return this.#groups.map((pages) => pages.stats());
   }
 
+  #readyAfter(resident: Resident, batch: number): PagesReady | null {
+    if (resident.failure !== null) throw resident.failure;
+    if (this.#moves.isOver(batch)) return null;
+    const { event, settled } = this.#moves.pending(batch);
+    const done = settled.then(() => {
+      if (resident.failure !== null) throw resident.failure;
+    });
+    // Whoever only wants the event has no reason to look at the promise.
+    done.catch(() => {});
+    return { event, done };
+  }
+
   #growth(pages: GroupPages, table: BlockTable, tableEnd: number, nextToken: number): Growth {
     const end = pages.isState ? Math.min(1, tableEnd) : tableEnd;
     if (end <= table.end) return { begin: table.begin, end: table.end, missing: 0 };
@@ -330,20 +344,6 @@ export abstract class PagedCacheManager implements KvCacheManager {
       throw new ArgumentError(`tokens has ${tokens.length} entries for a prompt of ${promptLen}`);
     if (!Number.isSafeInteger(firstToken) || firstToken < 0 || firstToken > promptLen)
       throw new ArgumentError(`firstToken must be from 0 to ${promptLen}, got ${String(firstToken)}`);
-  }
-
-  #checkFits(request: RequestId, { promptLen, firstToken = 0 }: CachePrompt): void {
-    const { reservesPrompt, speculativeTokens } = this.allocation;
-    const end = blocksCovering(promptLen + speculativeTokens, this.tokensPerBlock);
-    this.#groups.forEach((pages, index) => {
-      const needed = pages.residentCount(reservesPrompt ? firstToken : promptLen, end);
-      const { slotCount } = pages.group;
-      if (needed <= slotCount) return;
-      throw new RequestTooLargeError(
-        `request ${request}: ${promptLen} prompt tokens need ${needed} slots of layer group ${index}, which has ${slotCount}: shorten the prompt or enlarge the pool`,
-        { details: { request, group: index, needed, slotCount } },
-      );
-    });
   }
 
   #resident(request: RequestId): Resident {

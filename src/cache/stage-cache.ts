@@ -48,6 +48,10 @@ export class StageCache implements KvCacheManager {
     if (whole.allocation !== undefined) this.allocation = whole.allocation;
   }
 
+  assertFits(request: RequestId, prompt: Pick<CachePrompt, 'promptLen' | 'firstToken'>): void {
+    this.whole.assertFits?.(request, prompt);
+  }
+
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
     return this.whole.addRequest(request, prompt);
   }

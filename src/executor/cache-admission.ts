@@ -63,12 +63,17 @@ export class CacheAdmission implements CapacityPort {
     const tokens = demandTokens(request);
     this.#cache.layerGroups.forEach((group, index) => {
       const blocks = this.#demand(request, group);
-      // A windowed pool may be smaller than the prompt on purpose; the manager judges that at admission.
+      // A windowed pool may be smaller than the prompt on purpose; the manager judges that, below or at admission.
       if (group.windowSize !== null || blocks <= group.slotCount) return;
       throw new RequestTooLargeError(
         `request ${request.id} needs ${blocks} blocks for ${tokens} tokens, layer group ${index} has ${group.slotCount} in all; shorten the prompt or maxTokens, or enlarge the pool`,
         { details: { request: request.id, tokens, blocks, slotCount: group.slotCount, group: index } },
       );
+    });
+    const promptLen = request.promptTokens.length;
+    this.#cache.assertFits?.(request.id, {
+      promptLen,
+      ...(roleOf(request) === 'generation' ? { firstToken: promptLen } : {}),
     });
   }
 

@@ -1,16 +1,19 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
+import type { Clock } from '../clock.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
 import type { PageMoves } from './page-moves.js';
 import { remainingPromptTokens } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
+import { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Prompts that are asked for their receivers in one turn: with thousands waiting, the rest has its turn next. */
 const POLLS_PER_TURN = 512;
 
 export interface ContextTransferOptions {
+  readonly clock: Clock;
   readonly table: RequestTable;
   readonly transceiver: CacheTransceiver;
   readonly endings: RequestEndings;
@@ -20,7 +23,7 @@ export interface ContextTransferOptions {
 /**
  * Role: the context side's talk with the transceiver.
  * Ordering: `prepare` before scheduling, `sendEarlyPrefix` before the forward that computes the first chunk, `sendKvAsync` directly after
- *   each forward was enqueued, with its event. None of them waits.
+ *   each forward was enqueued, with its event. None of them waits; many slices go out in portions.
  */
 export class ContextTransfer {
   readonly #o: ContextTransferOptions;
@@ -102,8 +105,10 @@ export class ContextTransfer {
    * After each forward, for each context request of the batch. The last slice is sent even when a cancel is pending, so that no prompt is
    * left half sent; a request whose cancel is pending gets no intermediate slice.
    */
-  sendKvAsync(batch: Iterable<Entry>, after: ReadyEvent | null): void {
+  async sendKvAsync(batch: Iterable<Entry>, after: ReadyEvent | null): Promise<void> {
+    const turns = new TurnBudget(this.#o.clock, 1);
     for (const entry of batch) {
+      if (turns.isSpent()) await turns.nextTurn();
       const { request } = entry;
       if (entry.role !== 'context' || entry.outcome !== null) continue;
       const isLast = remainingPromptTokens(request) === 0;

@@ -11,6 +11,7 @@ import type { Entry, RequestTable } from './request-table.js';
 import { planStep, type SchedulerLimits } from './scheduler.js';
 import type { StepPipeline } from './step-pipeline.js';
 import type { TransferOutcomes } from './transfer-outcomes.js';
+import { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 import type { WakeSignal } from './wake-signal.js';
 
@@ -155,7 +156,7 @@ export class ExecutorLoop {
     }
     // What is left to look at has the next turn.
     if (ranks === null && context.prepare()) wake.raise();
-    const morePosts = generation.postReceives();
+    const morePosts = await generation.postReceives();
     const launched = await this.#schedule();
     if (pipeline.isEmpty) return launched || morePosts || this.#failIfStuck();
     if (pipeline.isFull || !launched || (ranks === null && pipeline.hasStumbled)) {
@@ -164,7 +165,7 @@ export class ExecutorLoop {
       if (ranks !== null) ranks.computed(error);
       else {
         await pipeline.retire(null);
-        pipeline.sendOldest();
+        await pipeline.sendOldest();
       }
     }
     return true;
@@ -180,7 +181,7 @@ export class ExecutorLoop {
       return true;
     }
     // Not while the exchange is being applied: a slice that cannot be sent on this rank alone is for the next one.
-    pipeline.sendOldest();
+    await pipeline.sendOldest();
     return false;
   }
 
@@ -194,14 +195,16 @@ export class ExecutorLoop {
 
   /** @returns true when a step was launched, or came to nothing because what it had ended */
   async #schedule(): Promise<boolean> {
-    const { limits, table, admission, ranks, pipeline, context } = this.#o;
+    const { clock, limits, table, admission, ranks, pipeline, context } = this.#o;
     // Several ranks do not know of each other's until they exchange how the step went, and must go on alike.
     if (pipeline.isFull || (ranks === null && pipeline.hasStumbled)) return false;
-    const plan = planStep(
+    const plan = await planStep(
       limits,
       requestsOf(table.in('GENERATION_IN_PROGRESS')),
       requestsOf(table.in('CONTEXT_INIT')),
       admission,
+      // Each may hash a prompt.
+      new TurnBudget(clock, 1),
     );
     ranks?.planned(plan);
     for (const request of plan.held) {

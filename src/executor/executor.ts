@@ -85,10 +85,11 @@ export class Executor {
     const endings: RequestEndings = new RequestEndings({ clock, table, admission, transceiver, events });
     const tokens = new TokenDelivery(clock, events);
     const moves: PageMoves = new PageMoves({ cache, endings, onOver: () => wake.raise() });
-    const context = new ContextTransfer({ table, transceiver, endings, moves });
+    const context = new ContextTransfer({ clock, table, transceiver, endings, moves });
     const identity = options.identity ?? { endpoint: null, dpRank: null };
     const ranks = this.#joinRanks(options, { table, endings, events });
     const generation = new GenerationTransfer({
+      clock,
       table,
       cache,
       admission,

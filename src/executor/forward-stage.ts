@@ -69,8 +69,9 @@ export class ForwardStage {
   }
 
   async launch(plan: StepPlan): Promise<StepInFlight | null> {
-    const context = this.#beginChunks(plan);
-    const generation = this.#beginDecodes(plan);
+    const turns = new TurnBudget(this.#o.clock);
+    const context = await this.#beginChunks(plan, turns);
+    const generation = await this.#beginDecodes(plan, turns);
     if (context.length + generation.length === 0) return null;
     let forward: ForwardResult;
     try {
@@ -94,9 +95,9 @@ export class ForwardStage {
    * A slice may hold tokens that an earlier chunk computed, also one that completed no block, or was not sent because the request is not
    * pipelined: that chunk's forward must have gone well, and the event of this one does not tell.
    */
-  send({ context, forward }: StepInFlight): void {
+  async send({ context, forward }: StepInFlight): Promise<void> {
     if (forward === null) return;
-    this.#o.transfer.sendKvAsync(
+    await this.#o.transfer.sendKvAsync(
       context.map((work) => work.entry),
       forward.event,
     );
@@ -134,9 +135,10 @@ export class ForwardStage {
     }
   }
 
-  #beginChunks(plan: StepPlan): Work[] {
+  async #beginChunks(plan: StepPlan, turns: TurnBudget): Promise<Work[]> {
     const works: Work[] = [];
     for (const { request, chunkStart, chunkEnd } of plan.context) {
+      if (turns.isSpent()) await turns.nextTurn();
       const entry = this.#o.table.find(request);
       if (entry === undefined) continue;
       request.chunkStart = chunkStart;
@@ -158,9 +160,10 @@ export class ForwardStage {
     return works;
   }
 
-  #beginDecodes(plan: StepPlan): Work[] {
+  async #beginDecodes(plan: StepPlan, turns: TurnBudget): Promise<Work[]> {
     const works: Work[] = [];
     for (const request of plan.generation) {
+      if (turns.isSpent()) await turns.nextTurn();
       const entry = this.#o.table.find(request);
       if (entry === undefined) continue;
       const pagesReady = this.#o.moves.of(entry);

@@ -1,4 +1,5 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
+import type { Clock } from '../clock.js';
 import { ProtocolError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
 import type { CacheAdmission } from './cache-admission.js';
@@ -8,12 +9,14 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { planReceives, type SchedulerLimits } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
+import { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Receives that one step lets in: a flood of requests must not hold up the event loop. */
 const RECEIVES_PER_STEP = 64;
 
 export interface GenerationTransferOptions {
+  readonly clock: Clock;
   readonly table: RequestTable;
   readonly cache: KvCacheManager;
   readonly admission: CacheAdmission;
@@ -39,8 +42,8 @@ export class GenerationTransfer {
   }
 
   /** @returns true when more may be let in at once, by another step */
-  postReceives(): boolean {
-    const { table, cache, admission, limits, ranks } = this.#o;
+  async postReceives(): Promise<boolean> {
+    const { clock, table, cache, admission, limits, ranks } = this.#o;
     this.postDelayed();
     const waiting = table.in('DISAGG_GENERATION_INIT');
     if (waiting.size === 0) {
@@ -54,7 +57,9 @@ export class GenerationTransfer {
     let posted = 0;
     const planned = planReceives(limits, requestsOf(waiting), receivingBlocks, cache.tokensPerBlock, admission, most);
     ranks?.receivesPlanned(planned);
+    const turns = new TurnBudget(clock, 1);
     for (const request of planned) {
+      if (turns.isSpent()) await turns.nextTurn();
       const entry = table.find(request);
       if (entry === undefined) continue;
       if (ranks === null) {

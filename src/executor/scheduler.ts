@@ -1,5 +1,6 @@
 import { ConfigError } from '../errors.js';
 import { type LlmRequest, remainingPromptTokens } from './request.js';
+import type { TurnBudget } from './turn-budget.js';
 
 /** Share of the token budget that decode steps leave to waiting prompts, so that neither can starve the other. */
 const PREFILL_SHARE = 1 / 8;
@@ -58,13 +59,15 @@ export function checkLimits(limits: SchedulerLimits): void {
  * the order given, and none overtakes one that lacks blocks.
  * @param decode least recently served first
  * @param prefill first come first
+ * @param turns lets others have their turn in between; what is handed over meanwhile may still be planned
  */
-export function planStep(
+export async function planStep(
   limits: SchedulerLimits,
   decode: Iterable<LlmRequest>,
   prefill: Iterable<LlmRequest>,
   port: CapacityPort,
-): StepPlan {
+  turns: TurnBudget | null = null,
+): Promise<StepPlan> {
   const prompts = prefill[Symbol.iterator]();
   let next = prompts.next();
   const share = next.done === true ? 0 : Math.max(1, Math.floor(limits.tokenBudget * PREFILL_SHARE));
@@ -73,6 +76,7 @@ export function planStep(
     if (generation.length >= limits.tokenBudget - share) break;
     // Its last token is already on its way.
     if (request.outputTokens.length + request.tokensInFlight >= request.maxTokens) continue;
+    if (turns?.isSpent() === true) await turns.nextTurn();
     // A decode step without a block is skipped, not queued behind: its blocks were committed at admission and come free.
     if (!port.reserve(request, decodePosition(request) + 1) || port.holdBack?.(request) === true) continue;
     generation.push(request);
@@ -85,6 +89,7 @@ export function planStep(
     const request = next.value;
     // Its last chunk is under way, and was not handed to the transceiver yet.
     if (remainingPromptTokens(request) === 0) continue;
+    if (turns?.isSpent() === true) await turns.nextTurn();
     const admission = port.admit(request);
     if (admission === 'refused') continue;
     if (admission === 'wait') break;

@@ -67,16 +67,16 @@ export class StepPipeline {
     if (flight === null) return false;
     this.#launched += 1;
     this.#steps.push({ number: this.#launched, startedAtMs, flight, isSent: false, result: null });
-    this.sendOldest();
+    await this.sendOldest();
     return true;
   }
 
   /** Submits the slices of the oldest step, once. */
-  sendOldest(): void {
+  async sendOldest(): Promise<void> {
     const oldest = this.#steps[0];
     if (oldest === undefined || oldest.isSent) return;
     oldest.isSent = true;
-    this.#forward.send(oldest.flight);
+    await this.#forward.send(oldest.flight);
   }
 
   /** Waits for the oldest step's forward. @returns why it failed */

@@ -9,7 +9,7 @@ import {
   type PagesReady,
   ReservingCacheManager,
 } from '../../src/cache/index.js';
-import { TransportError } from '../../src/errors.js';
+import { RequestTooLargeError, TransportError } from '../../src/errors.js';
 import { createRequest } from '../../src/executor/create-request.js';
 import { Executor } from '../../src/executor/executor.js';
 import type { StepSchedule } from '../../src/executor/executor-options.js';
@@ -286,10 +286,9 @@ describe.each(SCHEDULES)('admission, %s', (schedule) => {
     // A context server would have to reserve all 16 blocks, and says so at once.
     const sender = setup(schedule, { layerGroups }, ReservingCacheManager);
     const request = contextRequest(2, 64);
-    sender.executor.submit(request);
-    await sender.clock.turn(20);
-    expect(sender.log.at(-1)).toBe('finished 2 failed');
-    expect(request.error?.message).toMatch(/16 slots of layer group 1, which has 4/);
+    expect(() => sender.executor.submit(request)).toThrow(RequestTooLargeError);
+    expect(() => sender.executor.submit(request)).toThrow(/16 slots of layer group 1, which has 4/);
+    expect(sender.executor.stats().live).toBe(0);
   });
 
   it('counts the speculative blocks', async () => {

@@ -38,6 +38,8 @@ export interface DisaggServerGroup {
   /** Tokens of one forward step. Default 2048. */
   readonly maxNumTokens: number;
   readonly maxBeamWidth: number;
+  /** Of its executors. Default plain. `disable_overlap_scheduler: false` is another way to say overlap. */
+  readonly schedule: 'plain' | 'overlap';
   /** Settings of the engine, passed on as they are. */
   readonly engine: Readonly<Record<string, unknown>>;
   /** What `resolveCacheTransceiverConfig` is given on the machine of the server, which knows what it has. It was accepted here. */
@@ -134,6 +136,8 @@ class DisaggFile {
 
     const chosenStyle = style?.data ?? head.scheduleStyle;
     this.#checkUrls(context, generation);
+    this.#checkSchedule(SECTIONS.context, context);
+    this.#checkSchedule(SECTIONS.generation, generation);
     if (context.contextParallelSize > 1 && generation.contextParallelSize > 1)
       this.#add(
         [SECTIONS.generation, 'contextParallelSize'],
@@ -213,6 +217,15 @@ class DisaggFile {
       this.#add([...path, ...issue.path.map(String)], `${issue.message}, got ${shown(got)}`);
     }
     return null;
+  }
+
+  #checkSchedule(key: string, { schedule, disableOverlapScheduler }: ParsedSection): void {
+    if (schedule === null || disableOverlapScheduler === null) return;
+    if ((schedule === 'plain') === disableOverlapScheduler) return;
+    this.#add(
+      [key, 'disableOverlapScheduler'],
+      `is ${disableOverlapScheduler}, but schedule is ${schedule}; remove one of them`,
+    );
   }
 
   #checkUrls(context: ParsedSection, generation: ParsedSection): void {
@@ -305,10 +318,11 @@ class DisaggFile {
 const TOP_KEYS = [...FILE_KEYS, ...Object.values(SECTIONS), ...WORKER_KEYS];
 
 function groupOf(role: 'context' | 'generation', section: ParsedSection): DisaggServerGroup {
-  const { numInstances, router, ...worker } = section;
+  const { numInstances, router, schedule, disableOverlapScheduler, ...worker } = section;
   return {
     role,
     ...worker,
+    schedule: schedule ?? (disableOverlapScheduler === false ? 'overlap' : 'plain'),
     router: typeof router === 'string' ? router : router.type,
     instanceCount: section.urls.length > 0 ? section.urls.length : (numInstances ?? 1),
     ranksPerInstance: section.tensorParallelSize * section.pipelineParallelSize * section.contextParallelSize,

@@ -22,6 +22,9 @@ const workerShape = {
   /** Tokens of one forward step: the size of a prefill chunk. */
   maxNumTokens: wholeNumber(1, 0x7fff_ffff).default(2048),
   maxBeamWidth: wholeNumber(1, 1024).default(1),
+  schedule: z.enum(['plain', 'overlap'], 'must be plain or overlap').nullable().default(null),
+  /** What files of TensorRT-LLM say instead of `schedule`. */
+  disableOverlapScheduler: z.boolean('must be true or false').nullable().default(null),
   engine: z.looseObject({}, 'must be a map of engine settings').default({}),
   cacheTransceiverConfig: z.looseObject({}, 'must be a map of settings').default({}),
 };

@@ -29,6 +29,7 @@ describe('a good file', () => {
       enableChunkedPrefill: true,
       maxNumTokens: 2048,
       maxBeamWidth: 1,
+      schedule: 'plain' as const,
       engine: {},
       cacheTransceiverConfig: {},
     };
@@ -74,6 +75,17 @@ generation_servers:
       router: 'least_loaded',
       cacheTransceiverConfig: { kv_transfer_timeout_ms: 5000 },
     });
+  });
+
+  it.each([
+    ['', 'plain'],
+    ['schedule: overlap', 'overlap'],
+    ['disable_overlap_scheduler: false', 'overlap'],
+    ['disable_overlap_scheduler: true', 'plain'],
+    ['schedule: overlap\ndisable_overlap_scheduler: false', 'overlap'],
+  ])('the schedule of the executors, %j: %s', (line, schedule) => {
+    const config = parseDisaggConfigFile(`${line}\n${MINIMAL}`);
+    expect([config.context.schedule, config.generation.schedule]).toEqual([schedule, schedule]);
   });
 
   it('the schedule style of the command line wins, and is checked alike', () => {

@@ -8,6 +8,7 @@ import {
   planReceives,
   planStep,
   type SchedulerLimits,
+  type StepPlan,
 } from '../../../src/executor/scheduler.js';
 import { aggregateRequest, contextRequest, generationRequest } from '../executor/harness.js';
 
@@ -41,7 +42,7 @@ function port(): Port {
   };
 }
 
-function chunks(plan: ReturnType<typeof planStep>): string[] {
+function chunks(plan: StepPlan): string[] {
   return plan.context.map(({ request, chunkStart, chunkEnd }) => `${request.id}[${chunkStart},${chunkEnd})`);
 }
 
@@ -54,79 +55,105 @@ function decoding(id: number, promptLen: number, outputs: number): LlmRequest {
 }
 
 describe('planStep', () => {
-  it('cuts the first prompts first and gives the rest of the budget to the next', () => {
-    const plan = planStep(LIMITS, [], [contextRequest(1, 30), contextRequest(2, 5), contextRequest(3, 30)], port());
+  it('cuts the first prompts first and gives the rest of the budget to the next', async () => {
+    const plan = await planStep(
+      LIMITS,
+      [],
+      [contextRequest(1, 30), contextRequest(2, 5), contextRequest(3, 30)],
+      port(),
+    );
     expect(chunks(plan)).toEqual(['1[0,8)', '2[0,5)', '3[0,7)']);
   });
 
-  it('continues where the last chunk ended', () => {
+  it('continues where the last chunk ended', async () => {
     const request = contextRequest(1, 30);
     request.chunkStart = 16;
     request.chunkEnd = 25;
-    expect(chunks(planStep(LIMITS, [], [request], port()))).toEqual(['1[25,30)']);
+    expect(chunks(await planStep(LIMITS, [], [request], port()))).toEqual(['1[25,30)']);
   });
 
-  it('asks for blocks up to the chunk, not for the whole prompt', () => {
+  it('asks for blocks up to the chunk, not for the whole prompt', async () => {
     const capacity = port();
-    planStep(LIMITS, [], [contextRequest(1, 30)], capacity);
+    await planStep(LIMITS, [], [contextRequest(1, 30)], capacity);
     expect(capacity.asked).toEqual(['1:8']);
   });
 
-  it('lets nobody overtake a prompt that lacks blocks', () => {
+  it('lets nobody overtake a prompt that lacks blocks', async () => {
     const capacity = port();
     capacity.full.add(2);
     const requests = [contextRequest(1, 8), contextRequest(2, 8), contextRequest(3, 1)];
-    expect(chunks(planStep(LIMITS, [], requests, capacity))).toEqual(['1[0,8)']);
+    expect(chunks(await planStep(LIMITS, [], requests, capacity))).toEqual(['1[0,8)']);
     expect(capacity.asked).toEqual(['1:8', '2:8']);
   });
 
-  it('lets nobody overtake a prompt that may not enter yet, but passes one that was refused', () => {
+  it('lets nobody overtake a prompt that may not enter yet, but passes one that was refused', async () => {
     const capacity = port();
     capacity.refused.add(1);
     capacity.later.add(3);
     const requests = [contextRequest(1, 8), contextRequest(2, 8), contextRequest(3, 8), contextRequest(4, 8)];
-    expect(chunks(planStep(LIMITS, [], requests, capacity))).toEqual(['2[0,8)']);
+    expect(chunks(await planStep(LIMITS, [], requests, capacity))).toEqual(['2[0,8)']);
   });
 
-  it('serves decode steps first and asks for the block of the token they feed', () => {
+  it('serves decode steps first and asks for the block of the token they feed', async () => {
     const capacity = port();
-    const plan = planStep(LIMITS, [decoding(1, 10, 1), decoding(2, 10, 3)], [contextRequest(3, 100)], capacity);
+    const plan = await planStep(LIMITS, [decoding(1, 10, 1), decoding(2, 10, 3)], [contextRequest(3, 100)], capacity);
     expect(plan.generation.map((request) => request.id)).toEqual([1, 2]);
     expect(capacity.asked).toEqual(['1:11', '2:13', '3:8']);
   });
 
-  it('skips a decode step without a block and serves the others', () => {
+  it('skips a decode step without a block and serves the others', async () => {
     const capacity = port();
     capacity.full.add(1);
-    const plan = planStep(LIMITS, [decoding(1, 10, 1), decoding(2, 10, 1)], [], capacity);
+    const plan = await planStep(LIMITS, [decoding(1, 10, 1), decoding(2, 10, 1)], [], capacity);
     expect(plan.generation.map((request) => request.id)).toEqual([2]);
   });
 
-  it('leaves prompts their share when decode steps would take the whole budget', () => {
+  it('leaves prompts their share when decode steps would take the whole budget', async () => {
     const many = Array.from({ length: 40 }, (_, index) => decoding(index, 10, 1));
-    const alone = planStep(LIMITS, many, [], port());
+    const alone = await planStep(LIMITS, many, [], port());
     expect(alone.generation.length).toBe(20);
-    const shared = planStep(LIMITS, many, [contextRequest(99, 100)], port());
+    const shared = await planStep(LIMITS, many, [contextRequest(99, 100)], port());
     expect(shared.generation.length).toBe(18);
     expect(chunks(shared)).toEqual(['99[0,2)']);
-    const least = planStep({ ...LIMITS, tokenBudget: 2 }, many, [contextRequest(99, 100)], port());
+    const least = await planStep({ ...LIMITS, tokenBudget: 2 }, many, [contextRequest(99, 100)], port());
     expect([least.generation.length, ...chunks(least)]).toEqual([1, '99[0,1)']);
   });
 
-  it('tiles every prompt exactly, whatever the chunk and the budget', () => {
-    fc.assert(
-      fc.property(
+  it('passes over what is being moved: it keeps its blocks, takes no budget, and holds up nobody', async () => {
+    const capacity = { ...port(), holdBack: ({ id }: LlmRequest) => id === 1 || id === 3 };
+    const decodes = [decoding(1, 10, 1), decoding(2, 10, 1)];
+    const plan = await planStep(LIMITS, decodes, [contextRequest(3, 100), contextRequest(4, 100)], capacity);
+    expect(plan.generation.map((request) => request.id)).toEqual([2]);
+    expect(chunks(plan)).toEqual(['4[0,8)']);
+    expect(plan.held.map((request) => request.id)).toEqual([3]);
+    expect(capacity.asked).toEqual(['1:11', '2:11', '3:8', '4:8']);
+  });
+
+  it('counts tokens that are on their way: where the next step feeds, and that none comes too many', async () => {
+    const capacity = port();
+    const last = Object.assign(decoding(1, 10, 99), { tokensInFlight: 1 });
+    const running = Object.assign(decoding(2, 10, 3), { tokensInFlight: 1 });
+    const enqueued = Object.assign(contextRequest(3, 8), { chunkEnd: 8 });
+    const plan = await planStep(LIMITS, [last, running], [enqueued], capacity);
+    expect(plan.generation).toEqual([running]);
+    expect(plan.context).toEqual([]);
+    expect(capacity.asked).toEqual(['2:14']);
+  });
+
+  it('tiles every prompt exactly, whatever the chunk and the budget', async () => {
+    await fc.assert(
+      fc.asyncProperty(
         fc.array(fc.integer({ min: 1, max: 60 }), { minLength: 1, maxLength: 6 }),
         fc.integer({ min: 1, max: 25 }),
         fc.integer({ min: 2, max: 40 }),
-        (lengths, chunkTokens, tokenBudget) => {
+        async (lengths, chunkTokens, tokenBudget) => {
           const limits = { chunkTokens, tokenBudget, maxTokensInBuffer: null };
           let waiting = lengths.map((length, index) => contextRequest(index, length));
           const finished: number[] = [];
           for (let step = 0; waiting.length > 0; step++) {
             expect(step).toBeLessThan(400);
             const leftBefore = (waiting[0] as LlmRequest).chunkEnd;
-            const plan = planStep(limits, [], waiting, port());
+            const plan = await planStep(limits, [], waiting, port());
             let tokens = 0;
             for (const { request, chunkStart, chunkEnd } of plan.context) {
               expect(chunkStart).toBe(request.chunkEnd);
@@ -208,6 +235,6 @@ describe('checkLimits', () => {
   });
 });
 
-it('an aggregate request is cut like any prompt', () => {
-  expect(chunks(planStep(LIMITS, [], [aggregateRequest(7, 9)], port()))).toEqual(['7[0,8)']);
+it('an aggregate request is cut like any prompt', async () => {
+  expect(chunks(await planStep(LIMITS, [], [aggregateRequest(7, 9)], port()))).toEqual(['7[0,8)']);
 });

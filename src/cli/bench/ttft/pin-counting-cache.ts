@@ -49,6 +49,10 @@ export class PinCountingCache implements KvCacheManager {
     return this.#inner.isPinned(request);
   }
 
+  assertFits(request: RequestId, prompt: Pick<CachePrompt, 'promptLen' | 'firstToken'>): void {
+    this.#inner.assertFits?.(request, prompt);
+  }
+
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
     return this.#inner.addRequest(request, prompt);
   }
