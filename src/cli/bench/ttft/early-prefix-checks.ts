@@ -29,12 +29,16 @@ export function earlyPrefixChecks(rows: readonly TtftRow[], judged: boolean, tai
       bound,
       relation: '<=',
     });
-    const ideal = rowOf(rows, 'ideal', row)?.ttftMs?.p50;
+    const ideal = rowOf(rows, 'ideal', row);
+    // Of a small last slice most is what any transfer has to pay, and the ideal sends nothing but that slice.
+    const lastSliceMs = Math.max(row.lastSliceMs?.p50 ?? 0, ideal?.exposedTailMs?.p50 ?? 0);
     return [
-      ...(row.exposedTailMs !== null && row.lastSliceMs !== null && row.lastSliceMs.p50 > 0
-        ? [check('earlyPrefixTailOverLastSlice', row.exposedTailMs.p50 / row.lastSliceMs.p50, tailBound)]
+      ...(row.exposedTailMs !== null && lastSliceMs > 0
+        ? [check('earlyPrefixTailOverLastSlice', row.exposedTailMs.p50 / lastSliceMs, tailBound)]
         : []),
-      ...(ideal === undefined ? [] : [check('earlyPrefixOverIdeal', row.ttftMs.p50 / ideal, TTFT_OVER_IDEAL)]),
+      ...(ideal === undefined || ideal.ttftMs === null
+        ? []
+        : [check('earlyPrefixOverIdeal', row.ttftMs.p50 / ideal.ttftMs.p50, TTFT_OVER_IDEAL)]),
     ];
   });
 }
