@@ -3,12 +3,6 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { pathToFileURL } from 'node:url';
 
-/**
- * The simulator allocates much that dies at once and has one busy thread: a larger nursery is copied less often, and helper threads would
- * only take processor time.
- */
-export const NODE_FLAGS = ['--single-threaded-gc', '--min-semi-space-size=16', '--max-semi-space-size=16'];
-
 /** `work` on every item, at most `jobs` at once; `onResult` hears the results in the order of the items. */
 export async function eachOf(items, jobs, work, onResult) {
   const results = [];
@@ -31,7 +25,7 @@ export async function eachOf(items, jobs, work, onResult) {
 export function runLimited(cli, args, limitS) {
   return new Promise((resolve, reject) => {
     const limited = `ulimit -t ${limitS}; exec "$0" "$@"`;
-    const run = spawn('sh', ['-c', limited, process.execPath, ...NODE_FLAGS, ...evaluate(cli, args)], {
+    const run = spawn('sh', ['-c', limited, process.execPath, ...evaluate(cli, args)], {
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     let output = '';
@@ -48,7 +42,7 @@ export function runLimited(cli, args, limitS) {
 
 /** The command line of a build, talking to whoever runs this one. @returns the exit status */
 export async function runHere(cli, args) {
-  const run = spawn(process.execPath, [...NODE_FLAGS, ...evaluate(cli, args)], { stdio: 'inherit' });
+  const run = spawn(process.execPath, evaluate(cli, args), { stdio: 'inherit' });
   const [status] = await once(run, 'close');
   return status ?? 1;
 }
