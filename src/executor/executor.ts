@@ -13,7 +13,7 @@ import { GenerationTransfer } from './generation-transfer.js';
 import type { ModelEngine } from './model-engine.js';
 import { RankConsensus, type RankGroupStats } from './rank-consensus.js';
 import type { LlmRequest } from './request.js';
-import { hasTransfer, RequestEndings } from './request-endings.js';
+import { isAwaited, RequestEndings } from './request-endings.js';
 import { type Entry, RequestTable } from './request-table.js';
 import { checkLimits, planStep, type SchedulerLimits, type StepPlan } from './scheduler.js';
 import { TokenDelivery } from './token-delivery.js';
@@ -409,7 +409,7 @@ export class Executor {
       if (entry.outcome !== null) continue;
       this.#admission.leaveLine(entry.request);
       try {
-        const ended = !hasTransfer(entry) || this.#transceiver.cancelRequest(entry.request, 'cancelled by its user');
+        const ended = !isAwaited(entry) || this.#transceiver.cancelRequest(entry.request, 'cancelled by its user');
         if (ended) this.#endings.cancel(entry);
       } catch (error) {
         this.#endings.fail(entry, typedError(error, 'cancelRequest failed'));

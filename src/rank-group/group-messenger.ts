@@ -31,7 +31,8 @@ const TOLD_REFUSALS: readonly HandshakeRefusal[] = ['peer-refused-key', 'peer-me
 export async function openGroupMessenger(options: GroupMessengerOptions): Promise<GroupMessenger> {
   const { clock, host, port, advertiseHost, allowPlaintext, curve, hubEndpoint } = options;
   /** The last word about rank 0, and, which says more, the last reason that it gave. */
-  let [lastWord, lastReason]: (string | null)[] = [null, null];
+  let lastWord: string | null = null;
+  let lastReason: string | null = null;
   let reasonsSeen = 0;
   const reasons = (): number => {
     const { handshakesRefused } = messenger.counts();
