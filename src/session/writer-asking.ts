@@ -108,7 +108,8 @@ export class WriterAsking {
   /** What the plan has a writer that was asked move in its blocks `[0, endBlock)`. */
   plannedBytes(session: RxSession, { peer }: RxWriter, endBlock: number): number {
     if (peer === null) return 0;
-    return expectedBytes(this.#mappingFrom(peer), session.runs, session.request.promptTokens.length, endBlock);
+    const { runs, request } = session;
+    return expectedBytes(this.#mappingFrom(peer), runs, request.promptTokens.length, endBlock);
   }
 
   isReachable(writer: RxWriter): boolean {
