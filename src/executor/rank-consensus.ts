@@ -421,7 +421,7 @@ export class RankConsensus {
     this.#cancelled.delete(request.id);
     if (end === null || end.error === null) {
       request.cancelRequested = true;
-      if (entry.role === 'context') transceiver.cancelRequest(request, 'cancelled by its user');
+      if (entry.role !== 'aggregate') transceiver.cancelRequest(request, 'cancelled by its user');
       endings.cancel(entry);
     } else endings.abandon(entry, end.error);
   }

@@ -77,6 +77,11 @@ export class RequestEndings {
   }
 }
 
+/** Whether the other side may wait for this request: one that was not asked for yet, too. */
+export function isAwaited(entry: Entry): boolean {
+  return hasTransfer(entry) || (entry.role === 'generation' && entry.request.state === 'DISAGG_GENERATION_INIT');
+}
+
 /** Whether the transceiver may know the request. A context request counts from its submission: its receivers may have asked already. */
 export function hasTransfer(entry: Entry): boolean {
   if (entry.role === 'context') return true;

@@ -3,7 +3,7 @@ import { InternalError } from '../errors.js';
 import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { GenerationTransfer } from './generation-transfer.js';
-import { hasTransfer, type RequestEndings } from './request-endings.js';
+import { isAwaited, type RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
@@ -53,7 +53,7 @@ export class TransferOutcomes {
       if (entry.outcome !== null) continue;
       admission.leaveLine(entry.request);
       try {
-        const ended = !hasTransfer(entry) || transceiver.cancelRequest(entry.request, 'cancelled by its user');
+        const ended = !isAwaited(entry) || transceiver.cancelRequest(entry.request, 'cancelled by its user');
         if (ended) endings.cancel(entry);
       } catch (error) {
         endings.fail(entry, typedError(error, 'cancelRequest failed'));

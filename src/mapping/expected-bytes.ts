@@ -13,6 +13,7 @@ import { checkRunCount, pairsOf } from './plan-slice.js';
  * @param mapping from the writer to the receiver
  * @param destinationRuns one entry per layer group of the receiver; null = wants nothing of it
  * @param promptLen tokens
+ * @param endBlock only what slices of `[0, endBlock)` move, in blocks of the writer; default: all of the prompt
  * @throws ArgumentError as `planSlice` for its destination runs
  * @throws RangeError for a `promptLen` that is no non-negative integer, or a run that is malformed
  */
@@ -20,6 +21,7 @@ export function expectedBytes(
   mapping: PeerMapping,
   destinationRuns: readonly (BlockRun | null)[],
   promptLen: number,
+  endBlock = Number.POSITIVE_INFINITY,
 ): number {
   assertCount(promptLen, 'promptLen');
   checkRunCount(destinationRuns, mapping.destination.layerGroups.length, 'destination');
@@ -29,7 +31,7 @@ export function expectedBytes(
     const destination = destinationRuns[group.peerGroup];
     if (destination == null) continue;
     if (group.part === 0) {
-      const source = wholeRun(mapping, group, promptLen);
+      const source = sourceRun(mapping, group, promptLen, endBlock);
       parts = source === null ? [] : pairsOf(group, source, destination);
     }
     bytes += ((parts[group.part]?.length ?? 0) / 2) * group.bytesPerPair;
@@ -38,13 +40,20 @@ export function expectedBytes(
 }
 
 /** What the writer's slices cover together. Its slots do not matter here. */
-function wholeRun(mapping: PeerMapping, { group, pairing }: GroupMapping, promptLen: number): BlockRun | null {
+function sourceRun(
+  mapping: PeerMapping,
+  { group, pairing }: GroupMapping,
+  promptLen: number,
+  endBlock: number,
+): BlockRun | null {
   const { kind, windowSize, sinkTokens = 0, tokensPerBlock } = mapping.source.layerGroups[group] as PageTableGroup;
-  if (kind === 'state') return { begin: 0, slots: new Int32Array(1) };
-  const whole = { beginBlock: 0, endBlock: blocksCovering(promptLen, tokensPerBlock), isLast: true };
+  const promptBlocks = blocksCovering(promptLen, tokensPerBlock);
+  const isLast = endBlock >= promptBlocks;
+  if (kind === 'state') return isLast ? { begin: 0, slots: new Int32Array(1) } : null;
+  const slices = { beginBlock: 0, endBlock: Math.min(endBlock, promptBlocks), isLast };
   const shape = { kind: kind === 'aux' ? 'attention' : kind, windowSize, sinkTokens } as const;
   const runs = [sinkRange, sourceRange].flatMap((rangeOf) => {
-    const range = rangeOf(whole, shape, promptLen, tokensPerBlock);
+    const range = rangeOf(slices, shape, promptLen, tokensPerBlock);
     return range === null ? [] : [ownedRun(range, mapping.places.source.cpRank, pairing.sourceStride)];
   });
   const [front, back] = runs;

@@ -91,7 +91,7 @@ export class HubRankGroup extends MessengerRankGroup {
       for (const rank of this.#members.keys()) here.add(rank);
       this.break(
         new TransferTimeoutError(
-          `${here.describeMissing()} did not join the rank group within ${joinTimeoutMs} ms; start all ranks`,
+          `${here.describeMissing()} did not join the rank group within ${joinTimeoutMs} ms; start all ranks${this.refusalText}`,
         ),
       );
       return;

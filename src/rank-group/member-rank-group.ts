@@ -1,5 +1,5 @@
 import type { Timer } from '../clock.js';
-import { PeerLostError, ProtocolError, TransferTimeoutError } from '../errors.js';
+import { CompatibilityError, PeerLostError, ProtocolError, TransferTimeoutError } from '../errors.js';
 import type { GroupFrame, GroupMessage } from './group-frame.js';
 import { MessengerRankGroup, type MessengerRankGroupOptions } from './messenger-rank-group.js';
 import type { RankReport } from './rank-report.js';
@@ -120,7 +120,13 @@ export class MemberRankGroup extends MessengerRankGroup {
 
   #askToJoin(): void {
     if (this.failure !== null || this.#hub !== null) return;
-    const { size, messenger, clock } = this.o;
+    const { size, messenger, clock, refusal } = this.o;
+    const refused = refusal?.() ?? null;
+    if (refused !== null) {
+      // Keys do not change while a process runs: asking again would only be refused again.
+      this.break(new CompatibilityError(`rank ${this.rank} cannot join the rank group: ${refused}`));
+      return;
+    }
     this.send(this.#hubEndpoint, { type: 'JOIN', size, endpoint: messenger.endpoint });
     this.#joinTimer = clock.setTimer(JOIN_INTERVAL_MS, () => this.#askToJoin());
   }

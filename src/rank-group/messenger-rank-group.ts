@@ -22,6 +22,8 @@ export interface MessengerRankGroupOptions {
   readonly incarnation: bigint;
   /** Owned by the group from now on; used for nothing else. */
   readonly messenger: Messenger;
+  /** Why a rank cannot talk to this one, when its keys are the reason; default: never. */
+  readonly refusal?: () => string | null;
   readonly clock: Clock;
   readonly joinTimeoutMs: number;
   /** How long a rank may let the others wait in an exchange. */
@@ -125,6 +127,12 @@ export abstract class MessengerRankGroup implements RankGroup {
   /** Tells the others; called once. */
   protected abstract tellBroken(message: GroupMessage): void;
   protected abstract sweep(nowMs: number): void;
+
+  /** Why keys kept a rank out, as the end of a message; empty when they did not. */
+  protected get refusalText(): string {
+    const why = this.o.refusal?.() ?? null;
+    return why === null ? '' : ` (${why})`;
+  }
 
   protected get isInExchange(): boolean {
     return this.#exchange !== null;

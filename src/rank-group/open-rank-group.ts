@@ -1,8 +1,9 @@
 import { randomBytes } from 'node:crypto';
 import { type Clock, SystemClock } from '../clock.js';
 import { ConfigError } from '../errors.js';
-import { parseEndpoint, ZeromqMessenger } from '../wire/index.js';
+import { type CurveOptions, parseEndpoint } from '../wire/index.js';
 import { MAX_RANKS } from './group-frame.js';
+import { openGroupMessenger } from './group-messenger.js';
 import { HubRankGroup } from './hub-rank-group.js';
 import { MemberRankGroup } from './member-rank-group.js';
 import { type RankGroup, SINGLE_RANK_GROUP } from './rank-group.js';
@@ -19,6 +20,13 @@ export interface RankGroupOptions {
   readonly host?: string;
   /** What the other ranks reach this one by; needed when `host` is 0.0.0.0. */
   readonly advertiseHost?: string;
+  /**
+   * Keys of this rank and who may connect, as the messenger of a transceiver takes them (`(await messengerOptions(config)).curve`); null or
+   * left out = plaintext. One key pair for all ranks of the instance is enough.
+   */
+  readonly curve?: CurveOptions | null;
+  /** Connections that were refused, each cause once, with the remedy. Default: nobody is told. */
+  readonly onWarning?: (message: string) => void;
   /** Allows addresses that other machines reach, without encryption. Default false. */
   readonly allowPlaintext?: boolean;
   /** How long the ranks may take to come together. Default 60000. */
@@ -32,8 +40,9 @@ export interface RankGroupOptions {
 
 /**
  * Joins the other ranks of this instance over ZeroMQ; resolves when all are here.
- * @throws ConfigError for wrong options, or an address that cannot be bound
- * @throws CompatibilityError when rank 0 does not let this rank in (another nonce or size, a rank twice)
+ * @throws ConfigError for wrong options or keys, or an address that cannot be bound
+ * @throws CompatibilityError when rank 0 does not let this rank in (keys that do not fit, another nonce or size, a rank twice)
+ * @throws CapabilityError when `curve` is given and ZeroMQ was built without it
  * @throws TransferTimeoutError when a rank does not come in time, naming it
  */
 export async function openRankGroup(options: RankGroupOptions): Promise<RankGroup> {
@@ -55,15 +64,19 @@ export async function openRankGroup(options: RankGroupOptions): Promise<RankGrou
   if (typeof nonce !== 'bigint' || nonce <= 0n || nonce >= 1n << 64n) {
     throw new ConfigError('nonce must be a bigint in [1, 2^64), chosen at random for each run of the instance');
   }
-  const messenger = await ZeromqMessenger.open({
+  const { messenger, refusal } = await openGroupMessenger({
     clock,
     host: options.host ?? (rank === 0 ? hub.host : '127.0.0.1'),
     port: rank === 0 ? hub.port : 0,
     ...(options.advertiseHost === undefined ? {} : { advertiseHost: options.advertiseHost }),
     allowPlaintext: options.allowPlaintext ?? false,
+    curve: options.curve ?? null,
+    onWarning: options.onWarning ?? (() => undefined),
+    hubEndpoint: rank === 0 ? null : rank0Endpoint,
   });
   const incarnation = randomBytes(8).readBigUInt64LE() || 1n;
-  const shared = { rank, size, nonce, incarnation, messenger, clock, joinTimeoutMs, exchangeTimeoutMs, peerTimeoutMs };
+  const clocks = { clock, joinTimeoutMs, exchangeTimeoutMs, peerTimeoutMs };
+  const shared = { rank, size, nonce, incarnation, messenger, refusal, ...clocks };
   const group = rank === 0 ? new HubRankGroup(shared) : new MemberRankGroup({ ...shared, hubEndpoint: rank0Endpoint });
   try {
     await group.joined;

@@ -1,5 +1,6 @@
 import type { Clock } from '../clock.js';
 import { KvTransceiverError } from '../errors.js';
+import { type LlmRequest, requestKey } from '../executor/request.js';
 import type { RankInfo } from '../mapping/index.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
@@ -59,13 +60,8 @@ export class Farewells {
    * @param unreachable an endpoint that has just refused this rank or did not answer it
    */
   begin(session: RxSession, reason: string, unreachable: string | null): void {
-    const { rid, instance, infoEndpoint, assigned } = session;
-    const common = {
-      rid,
-      ctxDpRank: session.request.disagg?.ctxDpRank ?? null,
-      reason: clipText(reason),
-      expiresAtMs: this.#o.clock.now() + this.#o.limits.transferQueueTimeoutMs,
-    };
+    const { instance, infoEndpoint, assigned } = session;
+    const common = this.#about(session.request, reason);
     if (instance === null) {
       if (infoEndpoint !== unreachable) this.#add({ ...common, endpoint: infoEndpoint, ticket: null });
       return;
@@ -75,6 +71,12 @@ export class Farewells {
       if (assigned !== null && !assigned.writers.includes(writer)) continue;
       this.#add({ ...common, endpoint: writer.endpoint, ticket: writer.ticket });
     }
+  }
+
+  /** A request that is over before a receive of it began. */
+  beginUnasked(request: LlmRequest, reason: string): void {
+    const endpoint = request.disagg?.ctxInfoEndpoint ?? null;
+    if (endpoint !== null) this.#add({ ...this.#about(request, reason), endpoint, ticket: null });
   }
 
   onPeerReady(peer: Peer): void {
@@ -117,6 +119,15 @@ export class Farewells {
   close(): void {
     this.#repeater.stopAll();
     this.#open.clear();
+  }
+
+  #about(request: LlmRequest, reason: string): Pick<Farewell, 'rid' | 'ctxDpRank' | 'reason' | 'expiresAtMs'> {
+    return {
+      rid: requestKey(request),
+      ctxDpRank: request.disagg?.ctxDpRank ?? null,
+      reason: clipText(reason),
+      expiresAtMs: this.#o.clock.now() + this.#o.limits.transferQueueTimeoutMs,
+    };
   }
 
   #add(farewell: Farewell): void {

@@ -65,6 +65,8 @@ export class Receiver {
   readonly #book: ReceiveBook;
   readonly #asking: WriterAsking;
   readonly #farewells: Farewells;
+  /** Requests that were asked for, or given up before: nothing more is said of them. */
+  readonly #known = new WeakSet<LlmRequest>();
   /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
   readonly #auxWaiters = new Set<RxSession>();
 
@@ -116,6 +118,7 @@ export class Receiver {
     });
     this.#o.ledger.acquire(request.id, request.promptTokens.length);
     this.#book.add(session);
+    this.#known.add(request);
     if (wantsAux) {
       this.#auxWaiters.add(session);
       this.#giveAuxSlots();
@@ -124,7 +127,10 @@ export class Receiver {
 
   cancel(request: LlmRequest, reason: string): boolean {
     const session = this.#book.of(request.id);
-    if (session === undefined) return true;
+    if (session === undefined) {
+      this.#neverAsked(request, reason);
+      return true;
+    }
     const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: session.rid.toString() });
     this.#end(session, 'cancelled', error);
     return !this.#book.has(request.id);
@@ -288,6 +294,13 @@ export class Receiver {
   close(): void {
     this.#talk.close();
     this.#farewells.close();
+  }
+
+  /** A request that is over before its pages were asked for: the context side would wait for this rank until its queue clock runs out. */
+  #neverAsked(request: LlmRequest, reason: string): void {
+    if (this.#known.has(request)) return;
+    this.#known.add(request);
+    this.#farewells.beginUnasked(request, `cancelled: ${reason}`);
   }
 
   /** Aux slots are given before anybody is asked, so that an asked writer can be told its own. The queue clock bounds the wait. */
@@ -461,7 +474,9 @@ export class Receiver {
       outcome: session.outcome,
       error: session.error,
       firstTokens,
-      salvageableTokens: salvageableTokens(session, this.#o.cache.layerGroups),
+      salvageableTokens: salvageableTokens(session, this.#o.cache.layerGroups, (writer, endBlock) =>
+        this.#asking.plannedBytes(session, writer, endBlock),
+      ),
       timings: {
         startedAtMs: session.startedAtMs,
         firstPostAtMs: session.firstProgressAtMs,

@@ -67,6 +67,11 @@ export class RxWriter {
     return this.#prefix.endBlock;
   }
 
+  /** What it says that those slices moved. */
+  get verifiedBytes(): number {
+    return this.#prefix.bytes;
+  }
+
   /** A new attempt at it. Only when it gave its word that nothing was written for the old ticket. */
   renew(ticket: bigint): void {
     if (this.started) throw new InternalError(`ticket ${this.#ticket} was used`);
@@ -86,14 +91,15 @@ export class RxWriter {
 
   /**
    * False when it brings the prompt no further: a copy, an earlier slice that was overtaken, the answer to a question how it goes. A slice
-   * without a new block is no progress either, or a writer could hold the pages for ever.
+   * that failed, or without a new block, is no progress either, or a writer could hold the pages for ever.
    */
   slice(result: SliceResult): boolean {
-    const isNew = result.endBlock > this.#coveredEnd || (result.isLast && !this.lastSliceSeen);
-    this.#coveredEnd = Math.max(this.#coveredEnd, result.endBlock);
+    const brings = result.ok && result.endBlock > result.beginBlock;
+    const isNew = (brings && result.endBlock > this.#coveredEnd) || (result.isLast && !this.lastSliceSeen);
+    if (brings) this.#coveredEnd = Math.max(this.#coveredEnd, result.endBlock);
     this.sliceCount = Math.max(this.sliceCount, result.sliceSeq + 1);
     this.lastSliceSeen ||= result.isLast;
-    if (result.ok) this.#prefix.add(result.beginBlock, result.endBlock);
+    if (brings) this.#prefix.add(result.beginBlock, result.endBlock, Number(result.bytes));
     return isNew;
   }
 

@@ -1,26 +1,45 @@
 /** Slices that arrived before an earlier one did; beyond it the newest is forgotten, which only makes the prefix shorter. */
 const MAX_PENDING = 64;
 
-/** Role: how far the slices that one writer delivered cover the prompt without a gap. They are reported in any order, or not at all. */
+interface Slice {
+  readonly begin: number;
+  readonly end: number;
+  readonly bytes: number;
+}
+
+/**
+ * Role: how far the slices that one writer delivered cover the prompt without a gap. They are reported in any order, again, or not at all.
+ * Invariant: every block is counted by one slice. The slices of a writer never overlap: one that does is not believed.
+ */
 export class VerifiedPrefix {
   #end = 0;
-  readonly #pending: { readonly begin: number; readonly end: number }[] = [];
+  #bytes = 0;
+  readonly #pending: Slice[] = [];
 
   /** Block ordinal of the writer up to which everything arrived. */
   get endBlock(): number {
     return this.#end;
   }
 
-  add(begin: number, end: number): void {
+  /** What the writer says that the slices up to there moved. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  add(begin: number, end: number, bytes: number): void {
     if (begin > this.#end) {
-      if (this.#pending.length < MAX_PENDING) this.#pending.push({ begin, end });
+      if (this.#pending.length < MAX_PENDING) this.#pending.push({ begin, end, bytes });
       return;
     }
-    this.#end = Math.max(this.#end, end);
-    for (let next = this.#nextPending(); next >= 0; next = this.#nextPending()) {
-      const [slice] = this.#pending.splice(next, 1);
-      this.#end = Math.max(this.#end, slice?.end ?? 0);
-    }
+    this.#take({ begin, end, bytes });
+    for (let next = this.#nextPending(); next >= 0; next = this.#nextPending())
+      this.#take(this.#pending.splice(next, 1)[0] as Slice);
+  }
+
+  #take({ begin, end, bytes }: Slice): void {
+    if (begin !== this.#end || end <= begin) return;
+    this.#end = end;
+    this.#bytes += bytes;
   }
 
   #nextPending(): number {

@@ -105,6 +105,13 @@ export class WriterAsking {
     this.#o.greet(writer.endpoint);
   }
 
+  /** What the plan has a writer that was asked move in its blocks `[0, endBlock)`. */
+  plannedBytes(session: RxSession, { peer }: RxWriter, endBlock: number): number {
+    if (peer === null) return 0;
+    const { runs, request } = session;
+    return expectedBytes(this.#mappingFrom(peer), runs, request.promptTokens.length, endBlock);
+  }
+
   isReachable(writer: RxWriter): boolean {
     return writer.peer !== null && this.#o.peerAt(writer.endpoint) === writer.peer;
   }

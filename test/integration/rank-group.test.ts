@@ -4,6 +4,7 @@ import { dirname } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { generateCurveKeyPair } from '../../src/wire/curve-keys.js';
 import { ZeromqMessenger } from '../../src/wire/zeromq-messenger.js';
 import { Collector, withDeadline } from '../support/deadline.js';
 import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
@@ -232,5 +233,72 @@ describe('joining', () => {
       expect(await withDeadline(rank.exited, 5000, () => 'the rank does not end')).toBe(0);
     }
     await messenger.close(0);
+  });
+});
+
+describe('with keys', () => {
+  const options = { mode: 'exchange', steps: 1, last: 'nothing' };
+  const agreed = { kind: 'agreed', cancelled: [1, 101] };
+
+  it('ranks of one pair, and ranks of a pair each, come together', async () => {
+    const [zeroKeys, oneKeys] = [generateCurveKeyPair(), generateCurveKeyPair()];
+    const shared = generateCurveKeyPair();
+    for (const [zeroCurve, oneCurve] of [
+      [shared, shared],
+      [
+        { ...zeroKeys, peers: { '*': oneKeys.publicKey } },
+        { ...oneKeys, peers: { '*': zeroKeys.publicKey } },
+      ],
+    ]) {
+      const group = { size: 2, nonce: '77', rank0Endpoint: `tcp://127.0.0.1:${await freePort()}` };
+      const ranks = [
+        start({ ...group, rank: 0, curve: zeroCurve }, options),
+        start({ ...group, rank: 1, curve: oneCurve }, options),
+      ];
+      for (const rank of ranks) expect(await rank.heard('agreed')).toEqual(agreed);
+    }
+  });
+
+  it('a rank whose key is not allowed, that expects another key of rank 0, or that has none is refused at once, with the remedy', async () => {
+    const curve = generateCurveKeyPair();
+    const stranger = generateCurveKeyPair();
+    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const group = { size: 2, nonce: '77', rank0Endpoint };
+    const zero = start({ ...group, rank: 0, curve }, options);
+    const refusals: readonly [object, string][] = [
+      [
+        { curve: { ...stranger, peers: { '*': curve.publicKey } } },
+        `${rank0Endpoint} does not accept the public key ${stranger.publicKey}: add it to security.allowedClients there`,
+      ],
+      [{ curve: { ...curve, peers: { '*': stranger.publicKey } } }, 'likely not the holder of'],
+      [{}, `${rank0Endpoint} demands encryption: set security.curve here too`],
+    ];
+    // All of them have the nonce: the key decides.
+    for (const [keys, remedy] of refusals) {
+      const rank = start({ ...group, rank: 1, ...keys }, options);
+      expect(await rank.heard('refused')).toMatchObject({
+        code: 'ERR_KVT_COMPATIBILITY',
+        message: expect.stringContaining(`rank 1 cannot join the rank group: `) as string,
+      });
+      expect((await rank.heard('refused'))['message']).toContain(remedy);
+    }
+    const one = start({ ...group, rank: 1, curve }, options);
+    for (const rank of [zero, one]) expect(await rank.heard('agreed')).toEqual(agreed);
+  });
+
+  it('rank 0 says whom it refused when a rank is missing; keys that are none are no keys', async () => {
+    const [curve, stranger] = [generateCurveKeyPair(), generateCurveKeyPair()];
+    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const group = { size: 2, nonce: '77', rank0Endpoint, joinTimeoutMs: 3000, peerTimeoutMs: 1000 };
+    const zero = start({ ...group, rank: 0, curve }, options);
+    const one = start({ ...group, rank: 1, curve: { ...stranger, peers: { '*': curve.publicKey } } }, options);
+    expect(await one.heard('refused')).toMatchObject({ code: 'ERR_KVT_COMPATIBILITY' });
+    const missing = await zero.heard('refused');
+    expect(missing['code']).toBe('ERR_KVT_TRANSFER_TIMEOUT');
+    expect(missing['message']).toContain('rank 1 did not join the rank group within 3000 ms');
+    expect(missing['message']).toContain(`refused a client at 127.0.0.1 with the public key ${stranger.publicKey}`);
+    const bad = await start({ ...group, rank: 1, curve: { ...curve, secretKey: 'hunter2' } }, options).heard('refused');
+    expect(bad['code']).toBe('ERR_KVT_CONFIG');
+    expect(bad['message']).not.toContain('hunter2');
   });
 });

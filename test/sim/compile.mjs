@@ -21,7 +21,7 @@ export function readSources() {
 }
 
 /** @returns the JavaScript of `text`, from the cache when it was compiled before */
-function javaScript(text) {
+export function javaScript(text) {
   const file = join(CACHE, 'by-content', `${createHash('sha256').update(text).digest('hex').slice(0, 32)}.js`);
   if (existsSync(file)) return readFileSync(file, 'utf8');
   const { outputText } = ts.transpileModule(text, { compilerOptions: OPTIONS });
@@ -61,7 +61,8 @@ export function compileSimulator(patch = null, snapshot = readSources()) {
   };
 }
 
-function patched(text, { file, find, replace }) {
+/** @throws when the passage is not there exactly once */
+export function patched(text, { file, find, replace }) {
   const count = text === undefined ? 0 : text.split(find).length - 1;
   if (count !== 1) throw new Error(`${file} has ${count} places that read ${JSON.stringify(find)}, not one`);
   return text.replace(find, () => replace);

@@ -1,39 +1,57 @@
-// `npm run sim -- --mutants`: compiles the simulator once per mutant and lets each build hunt until it breaks a rule.
-import { spawn } from 'node:child_process';
-import { pathToFileURL } from 'node:url';
-import { compileSimulator, readSources } from './compile.mjs';
+// `npm run sim -- --mutants`: a build for each mutant, which hunts until it breaks a rule.
+import { existsSync, readFileSync, writeFileSync } from 'node:fs';
+import { eachOf, runLimited } from './processes.mjs';
+
+/** A mutant that neither breaks a rule nor ends within so much processor time has hung, which is a catch of its own. */
+const LIMIT_S = 120;
+/** Around the table in a page that has one. */
+const MARKS = ['<!-- mutants: made by npm run sim -- --mutants --markdown -->', '<!-- end of mutants -->'];
 
 /**
- * A mutant that neither breaks a rule nor ends within so much time of its own has hung, which is a catch of its own. Processor time: on a
- * busy machine a mutant that nothing catches must not pass for one.
+ * @param options.lives each mutant gets so many request lives, after the scenarios
+ * @param options.only part of a name
+ * @param options.jobs mutants at once
+ * @param options.markdown a page whose table is renewed, or a file for the table alone
+ * @returns the exit status: 0 = every mutant was caught
  */
-const LIMIT_S = 120;
-
-/** @returns the exit status: 0 = every mutant was caught */
-export async function runMutants({ lives, only }) {
-  const snapshot = readSources();
-  const { mutants } = await import(pathToFileURL(compileSimulator(null, snapshot).cli).href).then((build) =>
-    build.listMutants(),
-  );
-  const chosen = only === undefined ? mutants : mutants.filter(({ name }) => name.includes(only));
+export async function runMutants(kit, { lives, only, jobs, markdown }) {
+  const chosen = only === undefined ? kit.mutants : kit.mutants.filter(({ name }) => name.includes(only));
   if (chosen.length === 0) throw new Error(`no mutant has ${JSON.stringify(only)} in its name`);
+  const lines = [];
+  const say = (line) => {
+    lines.push(line);
+    process.stdout.write(`${line}\n`);
+  };
   let missed = 0;
-  process.stdout.write('| mutant | file | caught by | lives |\n|---|---|---|---:|\n');
-  for (const mutant of chosen) {
-    const result = await hunt(mutant, lives, snapshot);
-    if (result.rule === null) missed += 1;
-    const file = mutant.file.replace(/^src\//, '');
-    process.stdout.write(`| ${mutant.name} | ${file} | ${result.rule ?? '**not caught**'} | ${result.lives} |\n`);
-  }
-  process.stdout.write(`\n${chosen.length - missed} of ${chosen.length} mutants caught within ${lives} lives\n`);
+  say('| mutant | file | caught by | lives |\n|---|---|---|---:|');
+  await eachOf(
+    chosen,
+    jobs,
+    (mutant) => hunt(kit, mutant, lives),
+    ({ name, file }, result) => {
+      if (result.rule === null) missed += 1;
+      say(`| ${name} | ${file.replace(/^src\//, '')} | ${result.rule ?? '**not caught**'} | ${result.lives} |`);
+    },
+  );
+  const summary = `${chosen.length - missed} of ${chosen.length} mutants caught within ${lives} lives`;
+  process.stdout.write(`\n${summary}\n`);
+  if (markdown !== undefined) keep(markdown, [...lines, '', `${summary}, in one series.`].join('\n'));
   return missed === 0 ? 0 : 1;
 }
 
-async function hunt(mutant, lives, snapshot) {
-  const build = compileSimulator(mutant, snapshot);
+function keep(path, table) {
+  const [begin, end] = MARKS;
+  const page = existsSync(path) ? readFileSync(path, 'utf8') : '';
+  const [at, until] = [page.indexOf(begin), page.indexOf(end)];
+  const text = `${begin}\n${table}\n${end}`;
+  writeFileSync(path, at < 0 || until < at ? `${text}\n` : page.slice(0, at) + text + page.slice(until + end.length));
+}
+
+async function hunt(kit, mutant, lives) {
+  const build = kit.build(mutant);
   try {
-    const script = `import(${JSON.stringify(pathToFileURL(build.cli).href)}).then(({ main }) => main(['--scenarios', '--runs', '${lives}', '--json'])).then((status) => { process.exitCode = status; });`;
-    const { status, output, spun } = await child(script);
+    const args = ['--scenarios', '--runs', String(lives), '--json'];
+    const { status, output, spun } = await runLimited(build.cli, args, LIMIT_S);
     if (spun) return { rule: 'the run does not end', lives: '-' };
     const line = output.trim().split('\n').at(-1) ?? '';
     if (!line.startsWith('{')) return { rule: `the run dies (${status})`, lives: '-' };
@@ -42,22 +60,4 @@ async function hunt(mutant, lives, snapshot) {
   } finally {
     build.remove();
   }
-}
-
-function child(script) {
-  return new Promise((resolve, reject) => {
-    const limited = `ulimit -t ${LIMIT_S}; exec "$0" "$@"`;
-    const run = spawn('sh', ['-c', limited, process.execPath, '--input-type=module', '-e', script], {
-      stdio: ['ignore', 'pipe', 'pipe'],
-    });
-    let output = '';
-    run.stdout.on('data', (data) => {
-      output += data;
-    });
-    run.stderr.resume();
-    run.on('error', reject);
-    run.on('close', (status, signal) =>
-      resolve({ status, output, spun: signal === 'SIGXCPU' || signal === 'SIGKILL' }),
-    );
-  });
 }

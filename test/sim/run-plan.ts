@@ -1,6 +1,7 @@
 import { requestKey } from '../../src/executor/request.js';
 import { Cluster } from './cluster/cluster.js';
 import type { Ending } from './cluster/life.js';
+import { KNOWN_WITHIN_MS } from './cluster/settle-book.js';
 import type { SimServer } from './cluster/sim-server.js';
 import type { Violation } from './core/journal.js';
 import { NEVER_MS } from './parts/sim-agent.js';
@@ -268,6 +269,9 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
   const { journal } = cluster;
   const calm = !plan.faults.some((fault) => DISTURBING.has(fault.kind));
   if (calm) cluster.book.checkPropagation();
+  if (calm && plan.shape.joinWithinMs <= 1) checkCancelsHeard(cluster);
+  const swift = calm && !plan.faults.some((fault) => fault.kind === 'transfers');
+  if (swift && asPlanned) for (const { watched } of cluster.servers) watched.checkReleases(KNOWN_WITHIN_MS);
   const alike = plan.shape.generationDtype === undefined;
   if (asPlanned && alike && isGentle(plan)) checkUnfounded(cluster);
   const endless = plan.faults.some((fault) => fault.kind === 'transfers' && fault.fate === 'never');
@@ -287,6 +291,23 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
       journal.violation('I9 silent', `${server.name}: ${unproven} unproven releases, ${told} told`);
     for (const request of server.watched.unsettled)
       journal.violation('I2 no outcome', `${server.name}: request ${request.id} never settled`);
+  }
+}
+
+/** A receive that its user gave up, before or after its pages were asked for, does not keep the context side waiting. */
+function checkCancelsHeard(cluster: Cluster): void {
+  for (const { item, endings, cancelled } of cluster.lives) {
+    const [context, generation] = (['context', 'generation'] as const).map((side) =>
+      endings.find(({ who }) => who === side),
+    );
+    if (!cancelled || context === undefined || generation?.outcome !== 'cancelled') continue;
+    const cameMs = item.atMs + Math.max(0, item.lagMs);
+    const lateMs = context.atMs - Math.max(generation.atMs, cameMs);
+    if (lateMs > KNOWN_WITHIN_MS)
+      cluster.journal.violation(
+        'I2 late',
+        `request ${item.number}: context waited ${Math.round(lateMs)} ms for a receive that had been cancelled`,
+      );
   }
 }
 

@@ -1,21 +1,52 @@
 // `npm run sim`: compiles the sources and the simulator once (types are only stripped; Node 20 cannot) and runs the command line.
-import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
-import { compileSimulator } from './compile.mjs';
+import { openKit } from './kit.mjs';
 import { runMutants } from './mutants.mjs';
+import { runHere } from './processes.mjs';
+import { runSeries } from './series.mjs';
 
-const args = process.argv.slice(2);
-if (args.includes('--mutants')) {
-  const { values } = parseArgs({
-    args,
-    options: {
-      mutants: { type: 'boolean' },
-      runs: { type: 'string', default: '20000' },
-      only: { type: 'string' },
-    },
-  });
-  process.exitCode = await runMutants({ lives: Number(values.runs), only: values.only });
-} else {
-  const { main } = await import(pathToFileURL(compileSimulator().cli).href);
-  process.exitCode = await main(args);
+/** @returns the exit status */
+async function run(args) {
+  if (args.includes('--pack')) {
+    const { values } = parseArgs({ args, options: { pack: { type: 'string' } } });
+    return (await import('./pack.mjs')).packSimulator(values.pack);
+  }
+  const kit = await openKit();
+  if (args.includes('--mutants')) {
+    const { values } = parseArgs({
+      args,
+      options: {
+        mutants: { type: 'boolean' },
+        runs: { type: 'string', default: '20000' },
+        only: { type: 'string' },
+        jobs: { type: 'string', default: '1' },
+        markdown: { type: 'string' },
+      },
+    });
+    const { only, markdown } = values;
+    return runMutants(kit, { lives: count('runs', values), jobs: count('jobs', values), only, markdown });
+  }
+  if (args.includes('--jobs')) {
+    const { values } = parseArgs({
+      args,
+      options: {
+        runs: { type: 'string', default: '20000' },
+        from: { type: 'string', default: '1' },
+        jobs: { type: 'string' },
+        'keep-going': { type: 'boolean', default: false },
+      },
+    });
+    const [lives, from, jobs] = ['runs', 'from', 'jobs'].map((name) => count(name, values));
+    return runSeries(kit, { lives, from, jobs, keepGoing: values['keep-going'] });
+  }
+  return runHere(kit.cli, args);
 }
+
+function count(option, values) {
+  const value = Number(values[option]);
+  if (!Number.isSafeInteger(value) || value < 1)
+    throw new RangeError(`--${option} is ${values[option]}; it must be a whole number from 1`);
+  return value;
+}
+
+process.exitCode = await run(process.argv.slice(2));

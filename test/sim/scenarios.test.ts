@@ -14,7 +14,7 @@ describe.each(SCENARIO_GROUPS)('$group', ({ scenarios, byDesign }) => {
   it('every entry has a reference, and every one that cannot happen a reason', () => {
     for (const { references } of [...scenarios, ...byDesign]) {
       expect(references.length).toBeGreaterThan(0);
-      for (const reference of references) expect(reference).toMatch(/^https:\/\/|^simulator/);
+      for (const reference of references) expect(reference).toMatch(/^https:\/\/|^simulator|^review/);
     }
     for (const { why } of byDesign) expect(why.length).toBeGreaterThan(40);
   });

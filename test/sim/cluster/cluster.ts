@@ -50,6 +50,7 @@ export class Cluster {
       // A question that is lost or late is not one that the other side knows of.
       if (frame.type === 'REQUEST_DATA' && fate === null) {
         const rid = ridOf(frame.bytes);
+        this.book.questions.set(rid, frame.bytes);
         this.book.noteAsked(rid, `${frame.from}>${frame.to}`, this.scheduler.now);
       }
       if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));

@@ -18,7 +18,7 @@ interface Asked {
 }
 
 /** How late one side may learn what the other knows while nothing is broken. */
-const KNOWN_WITHIN_MS = 1000;
+export const KNOWN_WITHIN_MS = 1000;
 
 /** Role: compares what the ranks of the two sides of each request were told. */
 export class SettleBook {
@@ -29,6 +29,8 @@ export class SettleBook {
    * yet.
    */
   readonly asked = new Map<bigint, Asked>();
+  /** The last question about each request, for a writer that lies. */
+  readonly questions = new Map<bigint, Uint8Array>();
   /** Requests whose writer took the question. */
   readonly accepted = new Set<bigint>();
 

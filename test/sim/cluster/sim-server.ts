@@ -158,6 +158,7 @@ export class SimServer {
         options.onSettled(note);
         this.bare.get(note.settled.request)?.settled(note.settled);
       },
+      wrongWords: (request, tokens) => this.pages.wrongWords(request, tokens),
     });
     const engine = new SimEngine({
       scheduler,

@@ -3,6 +3,7 @@ import type { Mutant } from './mutant.js';
 const FILE = 'src/session/receiver.ts';
 const WRITER = 'src/session/rx-writer.ts';
 const BOOK = 'src/session/receive-book.ts';
+const SALVAGE = 'src/session/salvage.ts';
 const TALK = 'src/session/writer-talk.ts';
 
 /** The side that is written to. */
@@ -54,6 +55,36 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
     file: FILE,
     find: 'this.#o.onWarning(',
     replace: '((_text: string): void => {})(',
+  },
+  {
+    name: 'a slice without a block is progress',
+    file: WRITER,
+    find: 'const brings = result.ok && result.endBlock > result.beginBlock;',
+    replace: 'const brings = true;',
+  },
+  {
+    name: 'salvage does not ask how many bytes a slice moved',
+    file: SALVAGE,
+    find: 'if (verifiedBytes !== plannedBytes(writer, verifiedEndBlock)) return false;',
+    replace: 'void plannedBytes;',
+  },
+  {
+    name: 'what one of several writers delivered is salvaged',
+    file: SALVAGE,
+    find: 'const delivered = Math.min(promptLen, ...expected.map(verifiedTokens));',
+    replace: 'const delivered = Math.min(promptLen, Math.max(...expected.map(verifiedTokens)));',
+  },
+  {
+    name: 'a receive that is given up before it asked says nothing',
+    file: FILE,
+    find: 'this.#farewells.beginUnasked(request, ',
+    replace: 'void (',
+  },
+  {
+    name: 'a receive that waits for its turn is given up in silence',
+    file: 'src/executor/executor.ts',
+    find: 'const ended = !isAwaited(entry) || this',
+    replace: "const ended = !isAwaited(entry) || entry.request.state === 'DISAGG_GENERATION_INIT' || this",
   },
   {
     name: 'an old ticket is taken for the live one',

@@ -98,8 +98,8 @@ export class Pages implements MemoryGuard {
     });
   }
 
-  /** Words that are not what prompt tokens `[0, promptLen)` left there, windows aside. */
-  wrongWords(request: LlmRequest): number {
+  /** Words that are not what prompt tokens `[0, endToken)` left there, windows aside. */
+  wrongWords(request: LlmRequest, endToken = request.promptTokens.length): number {
     const { cache, groups, cpSize } = this.#o;
     const promptLen = request.promptTokens.length;
     const runs = groups.map((group, index) => {
@@ -108,7 +108,7 @@ export class Pages implements MemoryGuard {
       return cache.getBlockIdsRange(request.id, index, Math.min(begin, end), end);
     });
     let wrong = 0;
-    this.#eachWord(request, runs, 0, promptLen, (words, index, value) => {
+    this.#eachWord(request, runs, 0, endToken, (words, index, value) => {
       if (words[index] !== value) wrong += 1;
     });
     return wrong;

@@ -93,6 +93,10 @@ export class WatchedCache implements KvCacheManager {
     return [...this.#residents.keys()];
   }
 
+  isResident(request: RequestId): boolean {
+    return this.#residents.has(request);
+  }
+
   account(group: number, slot: number): SlotAccount | undefined {
     return this.#slots[group]?.[slot];
   }

@@ -16,6 +16,8 @@ interface Transfer {
   lastSliceSent: boolean;
   settled: Settled | null;
   settledAtMs: number;
+  /** Its pages were held for the transfer, and when that ended. */
+  releasedAtMs: number | null;
   lastActMs: number;
 }
 
@@ -52,6 +54,7 @@ export class WatchedTransceiver implements CacheTransceiver {
   readonly #bounds: Bounds;
   readonly #journal: Journal;
   readonly #onSettled: (note: SettleNote) => void;
+  readonly #wrongWords: (request: LlmRequest, tokens: number) => number;
   readonly #place: { readonly rank: number; readonly ranks: number };
   /** Released without proof, by the warning; ranks that share a hold unpin it later. */
   readonly #unprovenKeys = new Set<string>();
@@ -69,6 +72,8 @@ export class WatchedTransceiver implements CacheTransceiver {
     readonly bounds: Bounds;
     readonly journal: Journal;
     readonly onSettled: (note: SettleNote) => void;
+    /** Of the first tokens of a prompt, in the pages that it has here. */
+    readonly wrongWords: (request: LlmRequest, tokens: number) => number;
   }) {
     this.#inner = options.inner;
     this.#name = options.name;
@@ -78,6 +83,7 @@ export class WatchedTransceiver implements CacheTransceiver {
     this.#bounds = options.bounds;
     this.#journal = options.journal;
     this.#onSettled = options.onSettled;
+    this.#wrongWords = options.wrongWords;
     options.cache.onUnpin = (request) => this.#unpinned(request);
   }
 
@@ -164,9 +170,16 @@ export class WatchedTransceiver implements CacheTransceiver {
     }
   }
 
-  /** Settled requests are forgotten once looked at. */
-  forgetSettled(): void {
-    for (const [request, transfer] of this.#transfers) if (transfer.settled !== null) this.#transfers.delete(request);
+  /** Only for runs in which nothing is broken or slow: who may write is told in one hop, and says that it stopped. */
+  checkReleases(withinMs: number): void {
+    for (const { request, settled, settledAtMs, releasedAtMs } of this.#transfers.values()) {
+      if (settled?.side !== 'generation' || releasedAtMs === null || releasedAtMs - settledAtMs <= withinMs) continue;
+      const lateMs = Math.round(releasedAtMs - settledAtMs);
+      this.#journal.violation(
+        'I1 late release',
+        `${this.#name}: the pages of request ${request.id} are held ${lateMs} ms after it ${settled.outcome}`,
+      );
+    }
   }
 
   #sent(request: LlmRequest, send: () => SendReceipt | null): SendReceipt | null {
@@ -197,6 +210,7 @@ export class WatchedTransceiver implements CacheTransceiver {
         lastSliceSent: false,
         settled: null,
         settledAtMs: 0,
+        releasedAtMs: null,
         lastActMs: now,
       };
       this.#transfers.set(request, transfer);
@@ -224,6 +238,9 @@ export class WatchedTransceiver implements CacheTransceiver {
       if (outcome === 'completed' && side === 'context' && !transfer.lastSliceSent)
         this.#journal.violation('I4 early', `${this.#name}: request ${request.id} completed before its last slice`);
     }
+    // An executor that gave its pages back before has no use for them.
+    if (settled.salvageableTokens > 0 && this.#cache.isResident(request.id))
+      this.#checkSalvage(request, settled.salvageableTokens);
     this.#say(request, 8, `${outcome}${error === null ? '' : ` (${error.code}: ${error.message})`}`);
     const startedAtMs = (transfer?.startedAtMs ?? 0) - this.#process.offsetMs;
     this.#onSettled({
@@ -236,8 +253,19 @@ export class WatchedTransceiver implements CacheTransceiver {
     });
   }
 
+  #checkSalvage(request: LlmRequest, tokens: number): void {
+    const wrong = this.#wrongWords(request, tokens);
+    if (wrong > 0)
+      this.#journal.violation(
+        'I3 salvage',
+        `${this.#name}: ${wrong} wrong words in the first ${tokens} tokens of request ${request.id}, which are said to be complete`,
+      );
+  }
+
   /** The ledger lets go. Without proof it may only after one more transfer timeout. */
   #unpinned(request: number): void {
+    const ended = this.#byId.get(request);
+    if (ended !== undefined) ended.releasedAtMs = this.#process.now();
     const unproven = this.#inner.stats().counters['released_unproven'] ?? 0;
     const shared = this.#place.ranks > 1;
     if (!shared && unproven === this.#unprovenSeen) return;

@@ -1,5 +1,29 @@
+import { decodeFrame, encodeFrame } from '../../../src/wire/index.js';
+import type { Cluster } from '../cluster/cluster.js';
 import { Random } from '../core/random.js';
-import { all, DONE, plan, request, type ScenarioGroup, series, thread } from './scenario.js';
+import { all, CONTEXT, DONE, plan, request, type ScenarioGroup, series, thread } from './scenario.js';
+
+/** As the first process of the run sends it. */
+const FIRST_INCARNATION = 0x1001n;
+const FIRST_RID = 1n << 42n;
+
+/** A slice that was never sent, in the name of the first context server, about the ticket that it was given. */
+function lie(
+  { book, generations, network, scheduler }: Cluster,
+  atMs: number,
+  request: number,
+  slice: { readonly beginBlock: number; readonly endBlock: number; readonly bytes: bigint },
+): void {
+  scheduler.at(atMs, null, () => {
+    const rid = FIRST_RID + BigInt(request);
+    const { message } = decodeFrame(book.questions.get(rid) ?? new Uint8Array());
+    if (message.type !== 'REQUEST_DATA') throw new Error(`nobody asked for request ${request}`);
+    const { ticket } = message;
+    const told = { rid, ticket, sliceSeq: 20 + slice.endBlock, isLast: false, ok: true } as const;
+    const frame = encodeFrame({ type: 'SLICE_RESULT', ...told, ...slice }, { incarnation: FIRST_INCARNATION });
+    network.inject(generations[0]?.infoEndpoint ?? '', frame);
+  });
+}
 
 export const TRUST: ScenarioGroup = {
   group: 'G. handshake and compatibility; I. security',
@@ -38,6 +62,28 @@ export const TRUST: ScenarioGroup = {
       },
       expect: all(series(20, 10), DONE),
       counters: { 'wire_error:truncated': 1, 'wire_error:bad-magic': 1 },
+    },
+    {
+      name: 'a writer that tells of slices that bring nothing holds no pages for ever, and is not believed what did not arrive',
+      references: ['review: an empty slice every half second kept a receive open'],
+      plan: plan(
+        [request(0, { promptLen: 60 }), request(1, { promptLen: 60, atMs: 20 })],
+        [{ kind: 'stop', host: CONTEXT, atMs: 60, ms: 12_000 }],
+        { msPerToken: 1 },
+      ),
+      prepare: (cluster) => {
+        for (let lies = 0; lies < 5; lies++)
+          lie(cluster, 500 + 2000 * lies, 0, { beginBlock: 10 + lies, endBlock: 10 + lies, bytes: 0n });
+        for (let block = 0; block < 15; block++)
+          lie(cluster, 500, 1, { beginBlock: block, endBlock: block + 1, bytes: 1n });
+      },
+      expect: { 0: { generation: 'failed' }, 1: { generation: 'failed' } },
+      check: ({ lives, journal }) => {
+        const ending = lives[0]?.endings.find(({ who }) => who === 'generation');
+        // The last true slice, then transferQueueTimeoutMs.
+        if (ending === undefined || ending.atMs > 4000)
+          journal.violation('I2 bound', `lies kept the receive open until ${ending?.atMs} ms`);
+      },
     },
   ],
   byDesign: [

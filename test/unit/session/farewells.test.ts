@@ -90,6 +90,43 @@ describe('a receiver that gives up before it has asked', () => {
     expect(cancelsTo(world, context)).toBe(told);
   });
 
+  it('is told by one whose executor never asked for the pages, and once', async () => {
+    const world = new RankWorld();
+    const [context] = (await world.instance('context')) as [Rank];
+    const generation = await world.instance('generation', { tpSize: 2 });
+    const endpoint = context.transceiver.endpoint;
+    const sent = world.place([context], 'context');
+    const received = world.place(generation, 'generation', { endpoint });
+    world.ask(received.slice(0, 1));
+    await world.run(50);
+    world.chunk(sent, 0, ALL);
+    await world.run(50);
+    // The one that asked has its pages; the other one's user left before it was its turn.
+    give(received);
+    give(received);
+    await world.run(1000);
+    expect(sent.map(outcome)).toEqual(['cancelled']);
+    expect(context.settled[0]?.error?.message).toMatch(/its user left/);
+    expect(cancelsTo(world, context)).toBe(1);
+    expect(world.leftovers()).toEqual([]);
+  });
+
+  it('is not told of a request that was received and is over', async () => {
+    const world = new RankWorld();
+    const [context] = (await world.instance('context')) as [Rank];
+    const [generation] = (await world.instance('generation')) as [Rank];
+    const sent = world.place([context], 'context');
+    const received = world.place([generation], 'generation', { endpoint: context.transceiver.endpoint });
+    world.ask(received);
+    world.chunk(sent, 0, ALL);
+    await world.run(100);
+    const [{ request }] = received as [RankRequest];
+    expect(received.map(outcome)).toEqual(['completed']);
+    expect(generation.transceiver.cancelRequest(request, 'too late')).toBe(true);
+    await world.run(1000);
+    expect(cancelsTo(world, context)).toBe(0);
+  });
+
   it('is told by a receiver that waits for an aux slot, too', async () => {
     const world = new RankWorld();
     const [context] = (await world.instance('context')) as [Rank];

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { decodeFrame, type Message } from '../../../src/wire/index.js';
 import type { SliceResult } from '../../../src/wire/messages.js';
-import { RANK_LIMITS } from '../../sim-lite/rank-world.js';
+import { RANK_LIMITS, type RankRequest } from '../../sim-lite/rank-world.js';
 import { completes, forge, questionTo, underWay } from './under-way.js';
 
 type Pair = Awaited<ReturnType<typeof underWay>>;
@@ -40,6 +40,38 @@ describe('a writer that lies', () => {
     }
     expect(generation.settled).toMatchObject([{ outcome: 'failed', error: { code: 'ERR_KVT_TRANSFER_TIMEOUT' } }]);
     expect(world.leftovers()).toEqual([]);
+  });
+
+  it('with empty or failed slices further and further on does not either, and salvages what came before', async () => {
+    for (const lie of [{}, { ok: false, beginBlock: 2 }]) {
+      const pair = await underWay();
+      const { say, slice } = liar(pair);
+      const { world, generation } = pair;
+      // Each at a block that no slice had reached.
+      for (const block of [3, 4]) {
+        await world.run(RANK_LIMITS.transferQueueTimeoutMs / 2 - 500, 50);
+        say(slice({ sliceSeq: block, beginBlock: block, endBlock: block, ...lie }));
+      }
+      await world.run(2000, 50);
+      expect(generation.settled).toMatchObject([{ outcome: 'failed', salvageableTokens: 8 }]);
+      expect(world.leftovers()).toEqual([]);
+    }
+  });
+
+  it('with slices that overlap, or whose bytes are not those of the plan, salvages no block of them', async () => {
+    for (const [lie, salvaged] of [
+      [{ beginBlock: 1, endBlock: 4, bytes: 1n }, 8],
+      [{ beginBlock: 2, endBlock: 4, bytes: 1n }, 0],
+    ] as const) {
+      const pair = await underWay();
+      const { say, slice } = liar(pair);
+      say(slice(lie));
+      await pair.world.run(20);
+      pair.context.transceiver.cancelRequest((pair.sent[0] as RankRequest).request, 'enough');
+      await pair.world.run(100);
+      expect(pair.generation.settled).toMatchObject([{ outcome: 'cancelled', salvageableTokens: salvaged }]);
+      expect(pair.world.leftovers()).toEqual([]);
+    }
   });
 
   it('with a slice beyond the prompt is counted, and salvages nothing', async () => {

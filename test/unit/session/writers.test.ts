@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
+import type { LayerGroup } from '../../../src/cache/kv-cache-manager.js';
 import { CompatibilityError } from '../../../src/errors.js';
 import { buildPageTable, flatRank, type RankInfo, SINGLE_RANK } from '../../../src/mapping/index.js';
 import { instanceFinding } from '../../../src/session/instance-identity.js';
 import type { RxSession } from '../../../src/session/rx-session.js';
+import type { RxWriter } from '../../../src/session/rx-writer.js';
 import { salvageableTokens } from '../../../src/session/salvage.js';
 import { VerifiedPrefix } from '../../../src/session/verified-prefix.js';
 import { chooseWriters } from '../../../src/session/writer-choice.js';
@@ -104,48 +106,79 @@ describe('VerifiedPrefix', () => {
         [4, 4],
       ] as const
     ).map(([begin, end]) => {
-      prefix.add(begin, end);
+      prefix.add(begin, end, end - begin);
       return prefix.endBlock;
     });
     expect(ends).toEqual([0, 1, 1, 1, 4, 4, 4]);
-    prefix.add(4, 5);
-    expect(prefix.endBlock).toBe(9);
+    prefix.add(4, 5, 1);
+    expect([prefix.endBlock, prefix.bytes]).toEqual([9, 9]);
+  });
+
+  it('counts every block once: a slice that overlaps another is not believed', () => {
+    const prefix = new VerifiedPrefix();
+    for (const [begin, end] of [
+      [0, 2],
+      [1, 4],
+      [0, 9],
+    ] as const)
+      prefix.add(begin, end, 100);
+    expect([prefix.endBlock, prefix.bytes]).toEqual([2, 100]);
   });
 
   it('remembers a bounded number of slices that came too early', () => {
     const prefix = new VerifiedPrefix();
-    for (let block = 1; block <= 100; block += 1) prefix.add(block, block + 1);
-    prefix.add(0, 1);
+    for (let block = 1; block <= 100; block += 1) prefix.add(block, block + 1, 1);
+    prefix.add(0, 1, 1);
     expect(prefix.endBlock).toBe(65);
   });
 });
 
 describe('salvageableTokens', () => {
-  const session = (verifiedEndBlock: number, prepopulatedLen = 0) =>
+  /** The plan moves 10 bytes a block. */
+  const session = (verifiedEndBlock: number, prepopulatedLen = 0, writer: Partial<RxWriter> = {}) =>
     ({
       outcome: 'failed',
-      expected: [{ verifiedEndBlock, blockTokens: 4 }],
+      expected: [
+        {
+          verifiedEndBlock,
+          verifiedBytes: 10 * verifiedEndBlock,
+          blockTokens: 4,
+          outcome: null,
+          reportedBytes: 0,
+          ...writer,
+        },
+      ],
       request: { promptTokens: new Uint32Array(40), prepopulatedLen },
     }) as unknown as RxSession;
+  const salvaged = (failed: RxSession, groups: readonly LayerGroup[]): number =>
+    salvageableTokens(failed, groups, (_, endBlock) => 10 * endBlock);
   const group = { kind: 'attention', windowSize: null, tokensPerBlock: 4, layers: [0], slotCount: 16 } as const;
 
   it('full attention: what arrived, in whole blocks of the receiver', () => {
-    expect(salvageableTokens(session(3), [group])).toBe(12);
-    expect(salvageableTokens(session(3), [group, { ...group, tokensPerBlock: 8 }])).toBe(8);
-    expect(salvageableTokens(session(3, 12), [group])).toBe(0);
-    expect(salvageableTokens({ ...session(3), expected: [] } as unknown as RxSession, [group])).toBe(0);
+    expect(salvaged(session(3), [group])).toBe(12);
+    expect(salvaged(session(3), [group, { ...group, tokensPerBlock: 8 }])).toBe(8);
+    expect(salvaged(session(3, 12), [group])).toBe(0);
+    expect(salvaged({ ...session(3), expected: [] } as unknown as RxSession, [group])).toBe(0);
   });
 
   it('a window: only when token k sees nothing that was left out', () => {
     // The end of the prompt looks at the blocks from 8 on: (40 - 8 + 1) / 4.
     const window = { ...group, windowSize: 8 };
-    expect(salvageableTokens(session(9), [group, window])).toBe(0);
-    expect(salvageableTokens(session(10), [group, window])).toBe(40);
-    expect(salvageableTokens(session(3), [group, { ...group, windowSize: 64 }])).toBe(12);
+    expect(salvaged(session(9), [group, window])).toBe(0);
+    expect(salvaged(session(10), [group, window])).toBe(40);
+    expect(salvaged(session(3), [group, { ...group, windowSize: 64 }])).toBe(12);
+  });
+
+  it('nothing from a writer whose slices moved other bytes than the plan, or more than its report admits', () => {
+    expect(salvaged(session(3, 0, { verifiedBytes: 29 }), [group])).toBe(0);
+    expect(salvaged(session(3, 0, { verifiedBytes: 31 }), [group])).toBe(0);
+    expect(salvaged(session(3, 0, { outcome: 'FAILED', reportedBytes: 29 }), [group])).toBe(0);
+    expect(salvaged(session(3, 0, { outcome: 'FAILED', reportedBytes: 30 }), [group])).toBe(12);
+    expect(salvaged(session(3, 0, { blockTokens: null }), [group])).toBe(0);
   });
 
   it('recurrent state comes with the last slice', () => {
-    expect(salvageableTokens(session(9), [group, { ...group, kind: 'state' }])).toBe(0);
+    expect(salvaged(session(9), [group, { ...group, kind: 'state' }])).toBe(0);
   });
 });
 

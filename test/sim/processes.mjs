@@ -1,0 +1,54 @@
+// The simulator in processes of its own, several at once.
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { pathToFileURL } from 'node:url';
+
+/** `work` on every item, at most `jobs` at once; `onResult` hears the results in the order of the items. */
+export async function eachOf(items, jobs, work, onResult) {
+  const results = [];
+  let [next, told] = [0, 0];
+  const worker = async () => {
+    while (next < items.length) {
+      const index = next++;
+      results[index] = await work(items[index], index);
+      for (; results[told] !== undefined; told++) onResult(items[told], results[told]);
+    }
+  };
+  await Promise.all(Array.from({ length: Math.min(jobs, items.length) }, worker));
+}
+
+/**
+ * The command line of a build, in a process that may use so much processor time: on a busy machine one that only waits for its turn must not
+ * pass for one that hangs.
+ * @returns the exit status, what it wrote to stdout, and whether the limit ended it
+ */
+export function runLimited(cli, args, limitS) {
+  return new Promise((resolve, reject) => {
+    const limited = `ulimit -t ${limitS}; exec "$0" "$@"`;
+    const run = spawn('sh', ['-c', limited, process.execPath, ...evaluate(cli, args)], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let output = '';
+    run.stdout.on('data', (data) => {
+      output += data;
+    });
+    run.stderr.resume();
+    run.on('error', reject);
+    run.on('close', (status, signal) =>
+      resolve({ status, output, spun: signal === 'SIGXCPU' || signal === 'SIGKILL' }),
+    );
+  });
+}
+
+/** The command line of a build, talking to whoever runs this one. @returns the exit status */
+export async function runHere(cli, args) {
+  const run = spawn(process.execPath, evaluate(cli, args), { stdio: 'inherit' });
+  const [status] = await once(run, 'close');
+  return status ?? 1;
+}
+
+function evaluate(cli, args) {
+  const call = `main(${JSON.stringify(args)}).then((status) => { process.exitCode = status; })`;
+  const script = `import(${JSON.stringify(pathToFileURL(cli).href)}).then(({ main }) => ${call});`;
+  return ['--input-type=module', '-e', script];
+}
