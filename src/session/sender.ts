@@ -14,17 +14,18 @@ import {
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
 import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
+import type { FrameOrigin } from '../wire/index.js';
 import type { Cancel, ReportAck, RequestData, StatusQuery, WriterOutcomeName, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
 import { clipText } from './clip-text.js';
-import type { ControlChannel } from './control-channel.js';
+import type { ControlChannel, Correspondent } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { type EarlyRequest, EarlyRequests } from './early-requests.js';
 import { instanceFinding } from './instance-identity.js';
+import { isSameProcess, type Peer } from './peer.js';
 import type { PeerLink } from './peer-link.js';
-import type { Peer } from './peer-registry.js';
 import { planningFailure } from './planning-failure.js';
 import { mayCancelUnasked, receiverRefusal } from './receiver-admission.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
@@ -144,7 +145,7 @@ export class Sender {
       this.#refuseUnknown(message, peer);
       return;
     }
-    if (this.#reports.repeat(peer.endpoint, ticket)) return;
+    if (this.#reports.repeat(peer, ticket)) return;
     if (this.#isForeign(message, peer)) return;
     const session = this.#sessions.get(rid);
     if (session?.receivers.has(ticket) === true) {
@@ -154,7 +155,7 @@ export class Sender {
     const refusal = receiverRefusal(message, peer, session, this.#retired.get(rid));
     if (refusal !== null) {
       this.#o.counters.add('request_data_refused');
-      this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', refusal));
+      this.#reports.answer(peer, emptyReport(rid, ticket, 'REFUSED', refusal));
       return;
     }
     if (session !== undefined) this.#register(session, peer, message);
@@ -174,28 +175,26 @@ export class Sender {
    * answer, `drained` included. A ticket that is new here moved nothing, and never will: the refusal is remembered, so that a late copy of
    * the question gets it too. The receiver greets and asks again with a new ticket.
    */
-  refuseStranger(message: RequestData | StatusQuery): void {
-    this.#refuseUnknown(message, null);
+  refuseStranger(message: RequestData | StatusQuery, origin: FrameOrigin): void {
+    this.#refuseUnknown(message, origin);
   }
 
-  #refuseUnknown(message: RequestData | StatusQuery, peer: Peer | null): void {
+  #refuseUnknown(message: RequestData | StatusQuery, asker: Correspondent): void {
     const { rid, ticket } = message;
-    const endpoint = peer?.endpoint ?? message.endpoint;
-    if (this.#reports.repeat(endpoint, ticket)) return;
-    if (this.#isForeign(message, peer)) return;
-    const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
+    if (this.#reports.repeat(asker, ticket)) return;
+    if (this.#isForeign(message, 'kind' in asker ? null : asker)) return;
+    const text = `request ${rid}: ${message.endpoint} is no peer of this process, send HELLO first`;
     const error = new PeerLostError(text, { requestId: rid.toString(), drained: true });
-    this.#reports.answer(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
+    this.#reports.answer(asker, emptyReport(rid, ticket, 'REFUSED', error));
   }
 
   /** A generation rank gave up. It is answered whatever is known of the request. */
-  onCancel(peer: Peer | null, cancel: Cancel): void {
+  onCancel(peer: Peer | null, cancel: Cancel, origin: FrameOrigin): void {
     const { rid, ticket } = cancel;
-    const endpoint = peer?.endpoint ?? cancel.endpoint;
-    if (this.#reports.repeat(endpoint, ticket)) return;
+    if (this.#reports.repeat(peer ?? origin, ticket)) return;
     if (this.#isForeign(cancel, peer)) return;
     const session = this.#sessions.get(rid);
-    const error = new TransferCancelledError(`cancelled by ${endpoint}: ${cancel.reason}`, {
+    const error = new TransferCancelledError(`cancelled by ${peer?.endpoint ?? cancel.endpoint}: ${cancel.reason}`, {
       requestId: rid.toString(),
     });
     if (session?.receivers.has(ticket) === true) {
@@ -205,13 +204,13 @@ export class Sender {
     const report = emptyReport(rid, ticket, 'CANCELLED', error);
     // A stranger is answered but changes nothing: ids of requests can be guessed.
     if (peer === null) {
-      this.#o.channel.send(endpoint, report);
+      this.#o.channel.reply(origin, report);
       return;
     }
     if (session?.outcome === null && mayCancelUnasked(peer, session)) this.#end(session, 'cancelled', error);
     // The session, if it comes, is born cancelled.
     if (session === undefined && !this.#retired.has(rid)) this.#cancelEarly(peer, cancel, error);
-    this.#reports.answer(endpoint, report);
+    this.#reports.answer(peer, report);
   }
 
   onReportAck(peer: Peer, { ticket, drained }: ReportAck): void {
@@ -220,7 +219,7 @@ export class Sender {
 
   onStatus(peer: Peer, query: StatusQuery): void {
     const { rid, ticket } = query;
-    if (this.#reports.repeat(peer.endpoint, ticket)) return;
+    if (this.#reports.repeat(peer, ticket)) return;
     if (this.#isForeign(query, peer)) return;
     const receiver = this.#sessions.get(rid)?.receivers.get(ticket);
     const task = receiver?.tasks.findLast((candidate) => candidate.state === 'transferred');
@@ -231,7 +230,7 @@ export class Sender {
         requestId: rid.toString(),
         drained: true,
       });
-      this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', error));
+      this.#reports.answer(peer, emptyReport(rid, ticket, 'REFUSED', error));
     }
   }
 
@@ -242,7 +241,7 @@ export class Sender {
   #isForeign({ type, rid, ticket }: RequestData | StatusQuery | Cancel, peer: Peer | null): boolean {
     const early = this.#early.of(ticket);
     const owner = this.#owners.get(ticket) ?? (early && { rid: early.message.rid, peer: early.peer });
-    if (owner === undefined || (owner.rid === rid && owner.peer.incarnation === peer?.incarnation)) return false;
+    if (owner === undefined || (owner.rid === rid && isSameProcess(owner.peer, peer))) return false;
     this.#o.counters.add(`foreign_ticket:${type}`);
     return true;
   }
@@ -531,12 +530,12 @@ export class Sender {
       message: clipText(error?.message ?? ''),
     };
     if (this.#o.isLive(receiver.peer)) this.#reports.publish(receiver.peer.endpoint, report);
-    else this.#reports.record(report);
+    else this.#reports.record(receiver.peer.endpoint, report);
   }
 
   #answerEarly(early: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
     const { rid, ticket } = early.message;
-    this.#reports.answer(early.peer.endpoint, emptyReport(rid, ticket, outcome, error));
+    this.#reports.answer(early.peer, emptyReport(rid, ticket, outcome, error));
   }
 
   /**

@@ -194,7 +194,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a stranger is told drained whatever was reported',
     file: FILE,
-    find: 'if (this.#reports.repeat(endpoint, ticket)) return;\n    if (this.#isForeign(message, peer)) return;\n    const text =',
+    find: "if (this.#reports.repeat(asker, ticket)) return;\n    if (this.#isForeign(message, 'kind' in asker ? null : asker)) return;\n    const text =",
     replace: 'const text =',
   },
 ];
