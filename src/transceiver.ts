@@ -116,6 +116,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         onReady: (peer) => {
           fences.watch(peer);
           this.#receiver.onPeerReady(peer);
+          this.#sender.onPeerReady(peer);
         },
         onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),
         onLost: (peer, error) => this.#onPeerLost(peer, error),
@@ -142,6 +143,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
       agent,
       self: rankInfo,
       isLive: (peer) => this.#peers.at(peer.endpoint) === peer,
+      peerAt: (endpoint) => this.#peers.at(endpoint),
+      greet: (endpoint) => this.#peers.greet(endpoint),
       onReceivers: () => this.#signalActivity(),
     });
     this.#receiver = new Receiver({
@@ -296,7 +299,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     }
     switch (message.type) {
       case 'REQUEST_DATA':
-        this.#sender.onRequestData(peer, message);
+        this.#sender.questions.onRequestData(peer, message);
         break;
       case 'ACCEPTED':
         this.#receiver.onAccepted(peer, message);
@@ -311,7 +314,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#sender.onReportAck(peer, message);
         break;
       case 'STATUS':
-        this.#sender.onStatus(peer, message);
+        this.#sender.questions.onStatus(peer, message);
         break;
       case 'CANCEL':
         this.#onCancel(peer, message, origin);
@@ -342,13 +345,14 @@ export class KvCacheTransceiver implements CacheTransceiver {
       return;
     }
     if ('endpoint' in message && this.#peers.isTaken(message.endpoint)) return;
-    if (message.type === 'REQUEST_DATA' || message.type === 'STATUS') this.#sender.refuseStranger(message, origin);
+    if (message.type === 'REQUEST_DATA' || message.type === 'STATUS')
+      this.#sender.questions.refuseStranger(message, origin);
     else if (message.type === 'CANCEL') this.#onCancel(null, message, origin);
     else if (message.type === 'PING') this.#peers.onPing(null, origin, this.#load());
   }
 
   #onCancel(peer: Peer | null, cancel: Cancel, origin: FrameOrigin): void {
-    if (cancel.from === 'generation') this.#sender.onCancel(peer, cancel, origin);
+    if (cancel.from === 'generation') this.#sender.questions.onCancel(peer, cancel, origin);
     else this.#receiver.onCancel(peer, cancel, origin);
   }
 

@@ -117,8 +117,8 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a remembered cancel is not taken',
     file: EARLY,
-    find: 'const message = this.#cancels.get(rid) ?? null;',
-    replace: 'const message = null as string | null;',
+    find: 'const cancels = this.#cancels.get(rid) ?? [];\n',
+    replace: 'const cancels: EarlyCancel[] = [];\n',
   },
   {
     name: 'the queue clock never runs out',
