@@ -83,10 +83,12 @@ export class BadFrames {
 
   #sayError(error: WireError, origin: FrameOrigin, peer: Peer | null): void {
     const sender = peer?.endpoint ?? (origin.kind === 'accepted' ? origin.connection : origin.endpoint);
+    const { rid, typeNumber } = error.details;
     const now = this.#clock.now();
-    if (now - (this.#lastErrorMs.get(sender) ?? Number.NEGATIVE_INFINITY) < ERROR_INTERVAL_MS) return;
+    const isSoon = now - (this.#lastErrorMs.get(sender) ?? Number.NEGATIVE_INFINITY) < ERROR_INTERVAL_MS;
+    // Each HELLO of a version that is not spoken here: its sender tries another one next.
+    if (isSoon && !(error.reason === 'unsupported-major' && typeNumber === MessageType.HELLO)) return;
     this.#lastErrorMs.set(sender, now);
-    const { rid } = error.details;
     const about = { rid: typeof rid === 'bigint' ? rid : 0n, code: error.code, text: clipText(error.message) };
     if (peer === null) this.#channel.reply(origin, { type: 'ERROR', ...about });
     else this.#channel.send(peer.endpoint, { type: 'ERROR', ...about });

@@ -10,9 +10,10 @@ import {
   WIRE_VERSIONS,
   type WireVersions,
 } from '../wire/index.js';
-import type { Message } from '../wire/messages.js';
+import type { HelloAck, Message } from '../wire/messages.js';
 import type { Messenger } from '../wire/messenger.js';
 import type { Counters } from './counters.js';
+import type { Claim } from './greetings.js';
 import type { Peer } from './peer.js';
 
 /** Who asks: a peer, or somebody who is known by the connection of the question alone. */
@@ -94,6 +95,13 @@ export class ControlChannel {
   introduce(endpoint: string, message: Message, attempt: number): void {
     const version = this.#versions[attempt % this.#versions.length] ?? this.#versions[0];
     this.#messenger.send(endpoint, this.#encode(message, version));
+  }
+
+  /** To the endpoint that a HELLO is from, in the version that both speak, which its sender learns by that. */
+  answerHello({ hello, heard }: Claim, message: HelloAck): void {
+    const agreed = negotiate(heard, hello.supportedMajors, this.#versions);
+    const version = this.#versions.find(({ major }) => major === agreed?.major) ?? this.#versions[0];
+    this.#messenger.send(hello.rankInfo.endpoint, this.#encode(message, version));
   }
 
   /**

@@ -3,7 +3,7 @@ import type { RequestData } from '../wire/messages.js';
 import type { Peer } from './peer.js';
 import { SharedBoundedMap } from './shared-bounded-map.js';
 
-/** Requests whose cancel came before they did, an eighth of them for one peer. */
+/** Requests whose cancel came before they did. Who cancels much pushes out its own. */
 const REMEMBERED_CANCELS = 16384;
 /** Peers that cancelled one of them: all but one guessed its id, unless they are of one instance. */
 const MAX_CANCELLERS = 8;

@@ -33,11 +33,12 @@ export class HelloAnswers {
     this.#self = self;
   }
 
-  accept(endpoint: string, nonce: bigint): void {
+  accept(claim: Claim): void {
     const rankInfo = this.#self();
     if (rankInfo === null) return;
+    const { nonce } = claim.hello;
     const answer = { accepted: true, rankInfo } as const;
-    this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
+    this.#channel.answerHello(claim, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
   }
 
   refuse({ nonce, origin, major }: Asker, message: string, findings: readonly Finding[] = []): void {
@@ -52,11 +53,12 @@ export class HelloAnswers {
    * Says who is here.
    * @param isOurs the asker's endpoint is one that we speak to anyway: then by that connection, so that the asker learns which one it is
    */
-  identify({ hello, origin, heard }: Claim, isOurs: boolean): void {
+  identify(claim: Claim, isOurs: boolean): void {
+    const { hello, origin, heard } = claim;
     const answer = { accepted: false, message: 'this is who is here; nothing was asked of it', findings: [] } as const;
     const { endpoint } = this.#channel;
     const message = { type: 'HELLO_ACK', nonce: hello.nonce, endpoint, answer } as const;
-    if (isOurs) this.#channel.send(hello.rankInfo.endpoint, message);
+    if (isOurs) this.#channel.answerHello(claim, message);
     else this.#channel.reply(origin, message, heard.major);
   }
 }

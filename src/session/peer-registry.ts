@@ -203,7 +203,7 @@ export class PeerRegistry {
     const known = this.#table.at(rankInfo.endpoint);
     if (known !== undefined) this.#use.used(known);
     if (known !== undefined && (known.link !== null || !known.overlaps)) {
-      this.#answers.accept(rankInfo.endpoint, hello.nonce);
+      this.#answers.accept(claim);
       return;
     }
     const refusal = this.#refusalOf(self, claim);
@@ -217,7 +217,7 @@ export class PeerRegistry {
     }
     if (!ranksOverlap(self, rankInfo)) {
       // Nothing will be written there: its memory is not loaded.
-      this.#answers.accept(rankInfo.endpoint, hello.nonce);
+      this.#answers.accept(claim);
       const peer = { ...peerIdentity(rankInfo), overlaps: false, link: null, greeted: false };
       this.#add(peer, heard, hello.supportedMajors);
       return;
@@ -369,7 +369,7 @@ export class PeerRegistry {
         known.link = link;
         isTaken = true;
       }
-      if (known === undefined || isSame) this.#answers.accept(rankInfo.endpoint, hello.nonce);
+      if (known === undefined || isSame) this.#answers.accept(claim);
     }
     if (answer !== null) this.#greeted(answer, isTaken ? null : link);
     else if (!isTaken) this.#links.unlink(link);

@@ -1,7 +1,7 @@
 /**
  * A map that forgets beyond `capacity`, and whose entries belong to somebody: memory of what ended, kept on behalf of those who may ask again.
- * Invariant: one owner holds at most `1 / SHARES` of it, beyond which its own oldest entry goes; when all is full, the oldest of whoever holds
- *   most. What one does therefore never makes it forget what it holds for owners of less.
+ * Invariant: when it is full, the oldest entry of whoever holds most goes. What one owner does therefore never makes it forget what it holds for
+ *   owners of less, and alone it may have all.
  */
 export class SharedBoundedMap<Key, Value> {
   readonly #capacity: number;
@@ -26,10 +26,8 @@ export class SharedBoundedMap<Key, Value> {
     const known = this.#values.get(key);
     const whose = known?.owner ?? owner;
     if (known !== undefined) this.delete(key);
-    let keys = this.#owners.get(whose);
-    if (keys !== undefined && keys.size >= Math.max(1, Math.floor(this.#capacity / SHARES))) this.#forgetOldest(keys);
-    else if (this.#values.size >= this.#capacity) this.#forgetOldest(this.#largest(keys));
-    keys = this.#owners.get(whose) ?? new Set();
+    if (this.#values.size >= this.#capacity) this.#forgetOldest(this.#largest(this.#owners.get(whose)));
+    const keys = this.#owners.get(whose) ?? new Set();
     this.#owners.set(whose, keys);
     keys.add(key);
     this.#values.set(key, { owner: whose, value });
@@ -51,13 +49,11 @@ export class SharedBoundedMap<Key, Value> {
     }
   }
 
-  /** @param mine spares the search when it holds no less than all do on average */
+  /** @param mine spares the search when it holds more than half */
   #largest(mine: ReadonlySet<Key> | undefined): ReadonlySet<Key> {
     let largest = mine ?? new Set<Key>();
-    if (largest.size * this.#owners.size > this.#values.size) return largest;
+    if (largest.size * 2 > this.#values.size) return largest;
     for (const keys of this.#owners.values()) if (keys.size > largest.size) largest = keys;
     return largest;
   }
 }
-
-const SHARES = 8;

@@ -7,7 +7,7 @@ import type { Counters } from './counters.js';
 import { Repeater } from './repeater.js';
 import { SharedBoundedMap } from './shared-bounded-map.js';
 
-/** Reports kept for late questions, an eighth of them for one asker: nobody pushes out what others may ask for. */
+/** Reports kept for late questions. Who asks much pushes out its own, not what others may ask for. */
 const REMEMBERED_REPORTS = 65536;
 
 interface OpenReport {
@@ -126,9 +126,9 @@ export function emptyReport(
   };
 }
 
+/** Strangers share one: they make connections as they like. */
 function ownerOf(to: Correspondent): string {
-  if ('kind' in to) return to.kind === 'accepted' ? to.connection : to.endpoint;
-  return to.endpoint;
+  return 'kind' in to ? '' : to.endpoint;
 }
 
 function key(ticket: bigint): string {

@@ -175,9 +175,11 @@ export function makeRequest(
     readonly endpoint?: string;
     readonly pipelined?: boolean;
     readonly rid?: bigint;
+    /** Who may ask for it. */
+    readonly generation?: string;
   } = {},
 ): LlmRequest {
-  const { promptLen = 16, endpoint = null, pipelined = true, rid = 1n << 41n } = options;
+  const { promptLen = 16, endpoint = null, pipelined = true, rid = 1n << 41n, generation = null } = options;
   return {
     id,
     promptTokens: Uint32Array.from({ length: promptLen }, (_, i) => i + id * 1000),
@@ -190,6 +192,7 @@ export function makeRequest(
       disaggRequestId: rid,
       ctxDpRank: null,
       ctxInfoEndpoint: endpoint,
+      genInfoEndpoint: generation,
       firstGenTokens: [],
       draftTokens: [],
       traceparent: '',

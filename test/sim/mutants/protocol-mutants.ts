@@ -87,7 +87,7 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'an accepted HELLO that is repeated gets no answer',
     file: REGISTRY,
-    find: 'this.#answers.accept(rankInfo.endpoint, hello.nonce);\n      return;',
+    find: 'this.#answers.accept(claim);\n      return;',
     replace: 'return;',
   },
   {
