@@ -23,16 +23,16 @@ interface Introduction {
 export class Introductions {
   readonly #clock: Clock;
   readonly #own: string;
-  readonly #capacity: number;
+  readonly #maxConnections: () => number;
   /** By endpoint, oldest first. */
   readonly #open = new Map<string, Introduction>();
   readonly #connections = new Set<string>();
 
   /** @param maxConnections endpoints that can be sent to at once: strangers get an eighth of them */
-  constructor(clock: Clock, options: { readonly ownEndpoint: string; readonly maxConnections: number }) {
+  constructor(clock: Clock, options: { readonly ownEndpoint: string; readonly maxConnections: () => number }) {
     this.#clock = clock;
     this.#own = options.ownEndpoint;
-    this.#capacity = Math.max(1, Math.min(MAX_INTRODUCTIONS, Math.floor(options.maxConnections / 8)));
+    this.#maxConnections = options.maxConnections;
   }
 
   get size(): number {
@@ -46,7 +46,8 @@ export class Introductions {
     const connection = origin.kind === 'accepted' ? origin.connection : '';
     if (this.#connections.has(connection)) return 'connection_full';
     let displaced: string | null = null;
-    if (this.#open.size >= this.#capacity) {
+    const capacity = Math.max(1, Math.min(MAX_INTRODUCTIONS, Math.floor(this.#maxConnections() / 8)));
+    if (this.#open.size >= capacity) {
       displaced = this.#oldest();
       if (displaced === null) return 'full';
       this.end(displaced);

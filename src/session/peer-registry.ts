@@ -88,7 +88,7 @@ export class PeerRegistry {
     readonly events: PeerEvents;
   }) {
     const { channel, clock, counters } = options;
-    const { maxConnections } = channel;
+    const maxConnections = (): number => channel.maxConnections;
     this.#channel = channel;
     this.#agent = options.agent;
     this.#clock = clock;

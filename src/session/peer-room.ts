@@ -11,7 +11,7 @@ const PEERS_PART = 4 / 5;
  * Invariant: who has a request, or was heard of in the last seconds, stays, whoever comes. Descriptors bound the number (`maxConnections`).
  */
 export class PeerRoom {
-  readonly #capacity: number;
+  readonly #maxConnections: () => number;
   readonly #use: PeerUse;
   readonly #busy: () => ReadonlySet<string>;
   readonly #counters: Counters;
@@ -19,14 +19,14 @@ export class PeerRoom {
   #told = false;
 
   constructor(options: {
-    readonly maxConnections: number;
+    readonly maxConnections: () => number;
     readonly use: PeerUse;
     readonly busy: () => ReadonlySet<string>;
     readonly counters: Counters;
     /** Told the first time that somebody is refused. */
     readonly onFull: (message: string) => void;
   }) {
-    this.#capacity = Math.max(1, Math.min(MAX_PEERS, Math.floor(options.maxConnections * PEERS_PART)));
+    this.#maxConnections = options.maxConnections;
     this.#use = options.use;
     this.#busy = options.busy;
     this.#counters = options.counters;
@@ -34,12 +34,12 @@ export class PeerRoom {
   }
 
   get capacity(): number {
-    return this.#capacity;
+    return Math.max(1, Math.min(MAX_PEERS, Math.floor(this.#maxConnections() * PEERS_PART)));
   }
 
   /** Nobody is displaced for one that has proved nothing yet: this only looks. */
   mayHave(taken: number): boolean {
-    return taken < this.#capacity || this.#displaceable(false) !== null;
+    return taken < this.capacity || this.#displaceable(false) !== null;
   }
 
   /**
@@ -48,7 +48,7 @@ export class PeerRoom {
    * @returns false when all are in use, which is counted and, once, told
    */
   make(taken: number, alsoVerified: boolean, lose: (peer: Peer, why: string) => void): boolean {
-    if (taken < this.#capacity) return true;
+    if (taken < this.capacity) return true;
     const idle = this.#displaceable(alsoVerified);
     if (idle === null) {
       this.refused();
@@ -67,8 +67,8 @@ export class PeerRoom {
   }
 
   get text(): string {
-    const remedy = this.#capacity < MAX_PEERS ? ', raise the limit of open files (ulimit -n)' : '';
-    return `${this.#capacity} ranks are peers of this one and all in use: retry later${remedy}, or spread the instances over more servers`;
+    const remedy = this.capacity < MAX_PEERS ? ', raise the limit of open files (ulimit -n)' : '';
+    return `${this.capacity} ranks are peers of this one and all in use: retry later${remedy}, or spread the instances over more servers`;
   }
 
   #displaceable(alsoVerified: boolean): Peer | null {

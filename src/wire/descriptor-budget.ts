@@ -2,10 +2,11 @@ import { readFileSync } from 'node:fs';
 import { MAX_CONNECTIONS } from './limits.js';
 
 /**
- * Descriptors that one peer costs at most: a socket and its monitor (four event descriptors), the connection made to it, the one it made to us,
- * and what an agent keeps of its process (a handle of the process, one of its memory). Measured by `test/integration/descriptors.test.ts`.
+ * Descriptors that one peer costs: three of our socket and its monitor, the connection made to it and the one it made to us, and what an agent
+ * keeps of its process (with shared memory five: two pools, two sockets, a handle of the process). Ten; `test/integration/hostile-peers.test.ts`
+ * counts them.
  */
-const DESCRIPTORS_PER_CONNECTION = 8;
+const DESCRIPTORS_PER_CONNECTION = 12;
 /** For everything else in the process: its files, its clients, pools, connections that are refused. At most half of a small limit. */
 const RESERVED = 512;
 
@@ -25,9 +26,12 @@ export function readDescriptorLimit(read: () => string = () => readFileSync('/pr
   }
 }
 
-/** Connections that a process with this limit can have without running out of descriptors. At least one. */
-export function connectionsWithin(descriptorLimit: number): number {
+/**
+ * Connections that a messenger can have without the process running out of descriptors. At least one.
+ * @param messengers that the process has: ranks of one server may share it
+ */
+export function connectionsWithin(descriptorLimit: number, messengers = 1): number {
   if (descriptorLimit === Number.POSITIVE_INFINITY) return MAX_CONNECTIONS;
   const free = descriptorLimit - Math.min(RESERVED, Math.floor(descriptorLimit / 2));
-  return Math.max(1, Math.min(MAX_CONNECTIONS, Math.floor(free / DESCRIPTORS_PER_CONNECTION)));
+  return Math.max(1, Math.min(MAX_CONNECTIONS, Math.floor(free / DESCRIPTORS_PER_CONNECTION / messengers)));
 }

@@ -36,6 +36,9 @@ export interface ZeromqMessengerOptions extends BindOptions {
 /** Longer than ZeroMQ's threads take to close a socket; `close` must end all the same. */
 const PORT_RELEASE_MS = 1000;
 
+/** Of this JS thread; they share the limit of the process. */
+let openMessengers = 0;
+
 type MessengerState = 'open' | 'closing' | 'closed';
 
 /**
@@ -50,7 +53,6 @@ type MessengerState = 'open' | 'closing' | 'closed';
  */
 export class ZeromqMessenger implements Messenger {
   readonly endpoint: string;
-  readonly maxConnections: number;
   readonly #router: Router;
   readonly #clock: Clock;
   readonly #monitor: Observer;
@@ -60,6 +62,8 @@ export class ZeromqMessenger implements Messenger {
   readonly #curve: CurveIdentity | null;
   readonly #door: Door;
   readonly #queueLimits: { readonly maxFrames: number; readonly maxBytes: number };
+  readonly #maxPeers: number;
+  readonly #descriptorLimit: number;
   readonly #onWarning: (message: string) => void;
   readonly #replies: ZeromqReplies;
   /** In order of last use. */
@@ -101,7 +105,8 @@ export class ZeromqMessenger implements Messenger {
       door,
       maxQueuedFrames,
       maxQueuedBytes,
-      maxPeers: Math.min(maxPeers, connectionsWithin(descriptorLimit)),
+      maxPeers,
+      descriptorLimit,
       onWarning: options.onWarning ?? (() => undefined),
     });
   }
@@ -117,6 +122,7 @@ export class ZeromqMessenger implements Messenger {
       readonly maxQueuedFrames: number;
       readonly maxQueuedBytes: number;
       readonly maxPeers: number;
+      readonly descriptorLimit: number;
       readonly onWarning: (message: string) => void;
     },
   ) {
@@ -130,10 +136,17 @@ export class ZeromqMessenger implements Messenger {
     this.endpoint = endpoint;
     this.#clock = options.clock;
     this.#queueLimits = { maxFrames: options.maxQueuedFrames, maxBytes: options.maxQueuedBytes };
-    this.maxConnections = options.maxPeers;
+    this.#maxPeers = options.maxPeers;
+    this.#descriptorLimit = options.descriptorLimit;
+    openMessengers += 1;
     this.#onWarning = options.onWarning;
     this.#replies = new ZeromqReplies(router, options.counters);
     this.#forgetExit = onWorkerExit(() => this.#closeAtExit());
+  }
+
+  /** What the limit of open files leaves to each messenger of this JS thread. */
+  get maxConnections(): number {
+    return Math.min(this.#maxPeers, connectionsWithin(this.#descriptorLimit, openMessengers));
   }
 
   /** The frame must not be changed afterwards: ZeroMQ sends from its memory. */
@@ -191,6 +204,7 @@ export class ZeromqMessenger implements Messenger {
     this.#peers.clear();
     await Promise.all([doorClosed, this.#within(PORT_RELEASE_MS, this.#portFreed)]);
     this.#state = 'closed';
+    openMessengers -= 1;
     this.#forgetExit();
   }
 
