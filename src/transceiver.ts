@@ -15,7 +15,7 @@ import type { ClockLimits } from './session/request-clocks.js';
 import { Sender } from './session/sender.js';
 import { TransferLedger } from './session/transfer-ledger.js';
 import { WriterFences } from './session/writer-fences.js';
-import { type Frame, parseEndpoint } from './wire/index.js';
+import { type Frame, type FrameOrigin, parseEndpoint } from './wire/index.js';
 import type { Cancel } from './wire/messages.js';
 import type { Messenger } from './wire/messenger.js';
 
@@ -95,8 +95,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
     this.#channel = new ControlChannel(messenger, rankInfo.incarnation, counters, {
-      onMessage: (frame) => this.#onFrame(frame),
-      onBadFrame: (error) => this.#peers.onBadFrame(error),
+      onMessage: (frame, origin) => this.#onFrame(frame, origin),
+      onBadFrame: (error, origin) => this.#peers.onBadFrame(error, origin),
     });
     const fences = new WriterFences(agent, (peer) => {
       counters.add('writers_fenced');
@@ -116,9 +116,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
         onReady: (peer) => {
           fences.watch(peer);
           this.#receiver.onPeerReady(peer);
+          this.#sender.onPeerReady(peer);
         },
         onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),
         onLost: (peer, error) => this.#onPeerLost(peer, error),
+        onWarning: (message) => log.warn(message),
       },
     });
     const publish = (settled: Settled): void => {
@@ -141,6 +143,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
       agent,
       self: rankInfo,
       isLive: (peer) => this.#peers.at(peer.endpoint) === peer,
+      peerAt: (endpoint) => this.#peers.at(endpoint),
+      greet: (endpoint) => this.#peers.greet(endpoint),
       onReceivers: () => this.#signalActivity(),
     });
     this.#receiver = new Receiver({
@@ -276,26 +280,26 @@ export class KvCacheTransceiver implements CacheTransceiver {
     return { drained: report.drained && this.#ledger.heldCount === 0, outstanding: report.outstanding };
   }
 
-  #onFrame(frame: Frame): void {
+  #onFrame(frame: Frame, origin: FrameOrigin): void {
     if (this.#lifecycle === 'closed') return;
-    const { message, incarnation, minor } = frame;
+    const { message, incarnation, major, minor } = frame;
     if (message.type === 'HELLO') {
       if (message.rankInfo.incarnation !== incarnation) this.#counters.add('protocol_error:hello_incarnation');
-      else this.#peers.onHello(message, minor);
+      else this.#peers.onHello(message, { major, minor }, origin);
       return;
     }
     if (message.type === 'HELLO_ACK') {
-      this.#peers.onHelloAck(message, { incarnation, minor });
+      this.#peers.onHelloAck(message, { incarnation, major, minor }, origin);
       return;
     }
-    const peer = this.#peers.sender(incarnation);
+    const peer = this.#peers.sender(incarnation, origin);
     if (peer === null) {
-      this.#onStrangersFrame(message);
+      this.#onStrangersFrame(message, origin);
       return;
     }
     switch (message.type) {
       case 'REQUEST_DATA':
-        this.#sender.onRequestData(peer, message);
+        this.#sender.questions.onRequestData(peer, message);
         break;
       case 'ACCEPTED':
         this.#receiver.onAccepted(peer, message);
@@ -310,13 +314,13 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#sender.onReportAck(peer, message);
         break;
       case 'STATUS':
-        this.#sender.onStatus(peer, message);
+        this.#sender.questions.onStatus(peer, message);
         break;
       case 'CANCEL':
-        this.#onCancel(peer, message);
+        this.#onCancel(peer, message, origin);
         break;
       case 'PING':
-        this.#peers.onPing(peer, message, this.#load());
+        this.#peers.onPing(peer, origin, this.#load());
         break;
       case 'GOODBYE':
         this.#peers.onGoodbye(peer, message);
@@ -332,18 +336,24 @@ export class KvCacheTransceiver implements CacheTransceiver {
     }
   }
 
-  /** Answered where nobody else is known: a rank that remembers nothing must not leave the asker waiting. */
-  #onStrangersFrame(message: Frame['message']): void {
+  /** Answered on the connection that it made, and nowhere else: a rank that remembers nothing must not leave the asker waiting. */
+  #onStrangersFrame(message: Frame['message'], origin: FrameOrigin): void {
     this.#counters.add(`unknown_peer:${message.type}`);
+    if (origin.kind === 'dialed') {
+      // Another process answers where a peer was.
+      this.#peers.doubt(origin.endpoint);
+      return;
+    }
     if ('endpoint' in message && this.#peers.isTaken(message.endpoint)) return;
-    if (message.type === 'REQUEST_DATA' || message.type === 'STATUS') this.#sender.refuseStranger(message);
-    else if (message.type === 'CANCEL') this.#onCancel(null, message);
-    else if (message.type === 'PING') this.#peers.onPing(null, message, this.#load());
+    if (message.type === 'REQUEST_DATA' || message.type === 'STATUS')
+      this.#sender.questions.refuseStranger(message, origin);
+    else if (message.type === 'CANCEL') this.#onCancel(null, message, origin);
+    else if (message.type === 'PING') this.#peers.onPing(null, origin, this.#load());
   }
 
-  #onCancel(peer: Peer | null, cancel: Cancel): void {
-    if (cancel.from === 'generation') this.#sender.onCancel(peer, cancel);
-    else this.#receiver.onCancel(peer, cancel);
+  #onCancel(peer: Peer | null, cancel: Cancel, origin: FrameOrigin): void {
+    if (cancel.from === 'generation') this.#sender.questions.onCancel(peer, cancel, origin);
+    else this.#receiver.onCancel(peer, cancel, origin);
   }
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {

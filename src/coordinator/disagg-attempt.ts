@@ -86,6 +86,7 @@ export class DisaggAttempt {
       disaggRequestId: this.id,
       ctxDpRank: null,
       ctxInfoEndpoint: this.#o.context.infoEndpoint,
+      genInfoEndpoint: this.#o.generation.infoEndpoint,
       firstGenTokens: [],
       draftTokens: [],
       traceparent: this.#o.request.traceparent ?? '',

@@ -30,6 +30,11 @@ export interface DisaggregatedParams {
   readonly ctxDpRank: number | null;
   /** Control endpoint of the context rank that writes. */
   readonly ctxInfoEndpoint: string | null;
+  /**
+   * Control endpoint of a rank of the instance that generates: its ranks alone may ask for the pages, and cancel. Left out or null: whoever
+   * asks first.
+   */
+  readonly genInfoEndpoint?: string | null;
   readonly firstGenTokens: readonly number[];
   readonly draftTokens: readonly number[];
   readonly traceparent: string;

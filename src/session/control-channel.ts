@@ -1,41 +1,62 @@
 import { WireError } from '../errors.js';
-import { decodeFrame, encodeFrame, type Frame, negotiateMinor, WIRE_MINOR } from '../wire/index.js';
-import type { Message } from '../wire/messages.js';
+import {
+  decodeFrame,
+  encodeFrame,
+  type Frame,
+  type FrameOrigin,
+  majorsOf,
+  negotiate,
+  type SpokenMajor,
+  WIRE_VERSIONS,
+  type WireVersions,
+} from '../wire/index.js';
+import type { HelloAck, Message } from '../wire/messages.js';
 import type { Messenger } from '../wire/messenger.js';
 import type { Counters } from './counters.js';
+import type { Claim } from './greetings.js';
+import type { Peer } from './peer.js';
+
+/** Who asks: a peer, or somebody who is known by the connection of the question alone. */
+export type Correspondent = Peer | FrameOrigin;
+
+/** Where what a ControlChannel receives goes. */
+export interface ControlListeners {
+  readonly onMessage: (frame: Frame, origin: FrameOrigin) => void;
+  readonly onBadFrame: (error: WireError, origin: FrameOrigin) => void;
+}
 
 /**
  * Role: messages in, messages out, over a Messenger.
- * Why: a bad frame is counted by reason here, once, and never reaches a session. The minor in use with a peer is known here alone.
+ * Why: a bad frame is counted by reason here, once, and never reaches a session. The version in use with a peer is known here alone.
  */
 export class ControlChannel {
   readonly #messenger: Messenger;
   readonly #incarnation: bigint;
-  readonly #ownMinor: number;
-  readonly #minors = new Map<string, number>();
+  readonly #versions: WireVersions;
+  readonly #agreed = new Map<string, SpokenMajor>();
 
-  /** @param ownMinor the newest wire minor that this rank speaks */
+  /** @param versions what this rank speaks */
   constructor(
     messenger: Messenger,
     incarnation: bigint,
     counters: Counters,
-    listeners: { readonly onMessage: (frame: Frame) => void; readonly onBadFrame: (error: WireError) => void },
-    ownMinor = WIRE_MINOR,
+    listeners: ControlListeners,
+    versions: WireVersions = WIRE_VERSIONS,
   ) {
     this.#messenger = messenger;
     this.#incarnation = incarnation;
-    this.#ownMinor = ownMinor;
-    messenger.onFrame((bytes) => {
+    this.#versions = versions;
+    messenger.onFrame((bytes, origin) => {
       let frame: Frame;
       try {
-        frame = decodeFrame(bytes);
+        frame = decodeFrame(bytes, versions);
       } catch (error) {
         if (!(error instanceof WireError)) throw error;
         counters.add(`wire_error:${error.reason}`);
-        listeners.onBadFrame(error);
+        listeners.onBadFrame(error, origin);
         return;
       }
-      listeners.onMessage(frame);
+      listeners.onMessage(frame, origin);
     });
   }
 
@@ -43,20 +64,74 @@ export class ControlChannel {
     return this.#messenger.endpoint;
   }
 
-  /** From now on, until it is forgotten, frames to this endpoint have the smaller of the two minors. */
-  agree(endpoint: string, peerMinor: number): void {
-    this.#minors.set(endpoint, negotiateMinor(peerMinor, this.#ownMinor));
+  /** Endpoints that can be sent to at once. */
+  get maxConnections(): number {
+    return this.#messenger.maxConnections;
+  }
+
+  /** Wire majors that this rank speaks, lowest first. */
+  get majors(): readonly number[] {
+    return majorsOf(this.#versions);
+  }
+
+  /**
+   * From now on, until it is forgotten, frames to this endpoint are of the highest major that both speak, and of the smaller of the two minors.
+   * @param heard in the header of its HELLO or HELLO_ACK
+   * @param peerMajors those that it lists; null when its message lists none
+   */
+  agree(endpoint: string, heard: SpokenMajor, peerMajors: readonly number[] | null): void {
+    const agreed = negotiate(heard, peerMajors, this.#versions);
+    if (agreed !== null) this.#agreed.set(endpoint, agreed);
   }
 
   send(endpoint: string, message: Message): void {
-    // What introduces this rank carries its own minor: that is how the other side learns it.
-    const introduces = message.type === 'HELLO' || message.type === 'HELLO_ACK';
-    const minor = introduces ? this.#ownMinor : (this.#minors.get(endpoint) ?? this.#ownMinor);
-    this.#messenger.send(endpoint, encodeFrame(message, { incarnation: this.#incarnation, minor }));
+    this.#messenger.send(endpoint, this.#encode(message, this.#versionFor(endpoint, message)));
+  }
+
+  /**
+   * HELLO, to one who may not speak our lowest major: each repeat is of the next one, and the list in it names all.
+   * @param attempt 0 first
+   */
+  introduce(endpoint: string, message: Message, attempt: number): void {
+    const version = this.#versions[attempt % this.#versions.length] ?? this.#versions[0];
+    this.#messenger.send(endpoint, this.#encode(message, version));
+  }
+
+  /** To the endpoint that a HELLO is from, in the version that both speak, which its sender learns by that. */
+  answerHello({ hello, heard }: Claim, message: HelloAck): void {
+    const agreed = negotiate(heard, hello.supportedMajors, this.#versions);
+    const version = this.#versions.find(({ major }) => major === agreed?.major) ?? this.#versions[0];
+    this.#messenger.send(hello.rankInfo.endpoint, this.#encode(message, version));
+  }
+
+  /**
+   * To one who is no peer, on the connection that it made.
+   * @param major of what is answered, when that could be read
+   */
+  reply(origin: FrameOrigin, message: Message, major: number | null = null): void {
+    const version = this.#versions.find((spoken) => spoken.major === major) ?? this.#versions[0];
+    this.#messenger.reply(origin, this.#encode(message, version));
+  }
+
+  /** A peer at its endpoint, anybody else on the connection that it made. */
+  tell(to: Correspondent, message: Message): void {
+    if ('kind' in to) this.reply(to, message);
+    else this.send(to.endpoint, message);
   }
 
   forget(endpoint: string): void {
-    this.#minors.delete(endpoint);
+    this.#agreed.delete(endpoint);
     this.#messenger.forget(endpoint);
+  }
+
+  #versionFor(endpoint: string, { type }: Message): SpokenMajor {
+    const agreed = this.#agreed.get(endpoint);
+    const own = this.#versions.find(({ major }) => major === agreed?.major) ?? this.#versions[0];
+    // What introduces this rank carries its own minor: that is how the other side learns it.
+    return type === 'HELLO' || type === 'HELLO_ACK' ? own : (agreed ?? own);
+  }
+
+  #encode(message: Message, { major, minor }: SpokenMajor): Uint8Array {
+    return encodeFrame(message, { incarnation: this.#incarnation, major, minor });
   }
 }

@@ -1,10 +1,12 @@
 import type { Clock } from '../clock.js';
 import type { RequestData } from '../wire/messages.js';
-import { BoundedMap } from './bounded-map.js';
 import type { Peer } from './peer.js';
+import { SharedBoundedMap } from './shared-bounded-map.js';
 
-/** Cancels of requests that are not here yet. */
+/** Requests whose cancel came before they did. Who cancels much pushes out its own. */
 const REMEMBERED_CANCELS = 16384;
+/** Peers that cancelled one of them: all but one guessed its id, unless they are of one instance. */
+const MAX_CANCELLERS = 8;
 /** REQUEST_DATA of requests that are not here yet. A receiver beyond it repeats until there is room, or cancels, and that is answered. */
 const MAX_EARLY_REQUESTS = 16384;
 /** Slots that they name together: 64 MiB. */
@@ -18,6 +20,12 @@ export interface EarlyRequest {
   readonly expiresAtMs: number;
 }
 
+/** A peer gave up before the request came. */
+export interface EarlyCancel {
+  readonly peer: Peer;
+  readonly message: string;
+}
+
 interface Load {
   requests: number;
   slots: number;
@@ -29,7 +37,7 @@ export class EarlyRequests {
   readonly #maxWaitMs: number;
   readonly #requests = new Map<bigint, Map<bigint, EarlyRequest>>();
   readonly #byTicket = new Map<bigint, EarlyRequest>();
-  readonly #cancels = new BoundedMap<bigint, string>(REMEMBERED_CANCELS);
+  readonly #cancels = new SharedBoundedMap<bigint, readonly EarlyCancel[]>(REMEMBERED_CANCELS);
   readonly #load: Load = { requests: 0, slots: 0 };
   readonly #loads = new Map<Peer, Load>();
 
@@ -64,8 +72,19 @@ export class EarlyRequests {
     if (isFull(this.#load, slots, 1)) return 'full';
     const load = this.#loads.get(peer) ?? { requests: 0, slots: 0 };
     if (isFull(load, slots, PEER_PART)) return 'peer_full';
-    const expiresAtMs = this.#clock.now() + Math.min(timeLeftMs, this.#maxWaitMs);
-    const entry: EarlyRequest = { peer, message, expiresAtMs };
+    this.#add({ peer, message, expiresAtMs: this.#clock.now() + Math.min(timeLeftMs, this.#maxWaitMs) });
+    return 'kept';
+  }
+
+  /** One that was taken, and waits for the rest of its time: there is room, because it has just gone. */
+  keepAgain(entry: EarlyRequest): void {
+    this.#add(entry);
+  }
+
+  #add(entry: EarlyRequest): void {
+    const { peer, message } = entry;
+    const { rid, ticket } = message;
+    const load = this.#loads.get(peer) ?? { requests: 0, slots: 0 };
     const entries = this.#requests.get(rid) ?? new Map<bigint, EarlyRequest>();
     entries.set(ticket, entry);
     this.#requests.set(rid, entries);
@@ -73,9 +92,8 @@ export class EarlyRequests {
     this.#loads.set(peer, load);
     for (const each of [this.#load, load]) {
       each.requests += 1;
-      each.slots += slots;
+      each.slots += slotsOf(message);
     }
-    return 'kept';
   }
 
   take(rid: bigint): EarlyRequest[] {
@@ -100,14 +118,23 @@ export class EarlyRequests {
     this.#dropWhere(rid, (entry) => entry.peer === peer && entry.message.ticket === ticket);
     const others = [...(this.#requests.get(rid)?.values() ?? [])];
     if (!others.every((entry) => isOurs(entry.peer))) return [];
-    this.#cancels.set(rid, message);
+    this.keepCancel(rid, { peer, message });
     return this.take(rid);
   }
 
-  takeCancel(rid: bigint): string | null {
-    const message = this.#cancels.get(rid) ?? null;
+  keepCancel(rid: bigint, cancel: EarlyCancel): void {
+    const cancels = [...(this.#cancels.get(rid) ?? []), cancel].slice(-MAX_CANCELLERS);
+    this.#cancels.set(rid, cancels, cancel.peer.endpoint);
+  }
+
+  takeCancels(rid: bigint): readonly EarlyCancel[] {
+    const cancels = this.#cancels.get(rid) ?? [];
     this.#cancels.delete(rid);
-    return message;
+    return cancels;
+  }
+
+  askers(rid: bigint): Peer[] {
+    return [...(this.#requests.get(rid)?.values() ?? [])].map(({ peer }) => peer);
   }
 
   dropPeer(peer: Peer): void {

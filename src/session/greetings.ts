@@ -1,20 +1,24 @@
 import type { Clock } from '../clock.js';
+import type { FrameOrigin, SpokenMajor } from '../wire/index.js';
 import type { Hello } from '../wire/messages.js';
 import { Repeater } from './repeater.js';
 
-/** A HELLO and the wire minor of who sent it. */
+/** A HELLO, the version of its frame, and the connection that it came by. */
 export interface Claim {
   readonly hello: Hello;
-  readonly minor: number;
+  readonly heard: SpokenMajor;
+  readonly origin: FrameOrigin;
 }
 
 export interface Greeting {
   readonly nonce: bigint;
   readonly startedAtMs: number;
-  /** Nobody waits for this peer; it only shows which process answers at the endpoint of a live one. */
-  probe: boolean;
+  /** Nobody waits for this peer: it only shows which process answers there, and by which connection it speaks. */
+  readonly probe: boolean;
   /** HELLO that claims to come from there, judged when the endpoint itself has answered. */
   claim: Claim | null;
+  /** Answers of a version that this rank does not speak. */
+  unreadable: number;
 }
 
 /** Role: our HELLOs that are under way, one per endpoint, each with a nonce of its own, repeated until ended. */
@@ -39,10 +43,22 @@ export class Greetings {
     return this.#running.get(endpoint);
   }
 
-  begin(endpoint: string, why: Pick<Greeting, 'probe' | 'claim'>, send: (nonce: bigint) => void): void {
+  /** The endpoint that was sent this nonce. */
+  endpointOf(nonce: bigint): string | null {
+    for (const [endpoint, greeting] of this.#running) if (greeting.nonce === nonce) return endpoint;
+    return null;
+  }
+
+  /** One that runs there is replaced. */
+  begin(
+    endpoint: string,
+    why: Pick<Greeting, 'probe' | 'claim'>,
+    send: (nonce: bigint, attempt: number) => void,
+  ): void {
     const nonce = this.#newNonce();
-    this.#running.set(endpoint, { nonce, startedAtMs: this.#clock.now(), ...why });
-    this.#repeater.start(endpoint, () => send(nonce));
+    let attempts = 0;
+    this.#running.set(endpoint, { nonce, startedAtMs: this.#clock.now(), unreadable: 0, ...why });
+    this.#repeater.start(endpoint, () => send(nonce, attempts++));
   }
 
   end(endpoint: string): void {

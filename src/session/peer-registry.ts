@@ -11,51 +11,44 @@ import {
 } from '../errors.js';
 import { type Finding, ranksOverlap } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
-import { negotiateMajor, SUPPORTED_MAJORS } from '../wire/index.js';
-import { MAX_PEERS } from '../wire/limits.js';
-import type { Goodbye, Hello, HelloAck, Ping } from '../wire/messages.js';
-import { clipText } from './clip-text.js';
+import { type FrameOrigin, negotiateMajor, type SpokenMajor } from '../wire/index.js';
+import type { Goodbye, Hello, HelloAck } from '../wire/messages.js';
+import { BadFrames } from './bad-frames.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { type Claim, type Greeting, Greetings } from './greetings.js';
-import { findingsAgainst, incompatible, type Peer, peerIdentity, peerName } from './peer.js';
-import { linkPeer, type PeerLink } from './peer-link.js';
-import { PeerUse, UNVERIFIED_IDLE_MS, VERIFIED_IDLE_MS } from './peer-use.js';
+import { askerOf, HelloAnswers } from './hello-answers.js';
+import { Introductions } from './introductions.js';
+import { findingsAgainst, incompatible, type Peer, peerIdentity } from './peer.js';
+import type { PeerLink } from './peer-link.js';
+import { type Answer, type Linking, PeerLinks } from './peer-links.js';
+import { PeerLiveness, type RankLoad } from './peer-liveness.js';
+import { PeerRoom } from './peer-room.js';
+import { PeerTable } from './peer-table.js';
+import { PeerUse } from './peer-use.js';
 
 export type { Peer } from './peer.js';
 
 export const HELLO_TIMEOUT_MS = 5000;
-export const PING_INTERVAL_MS = 1000;
-export const PEER_DEAD_AFTER_MS = 3000;
-/** At most one ERROR frame per peer in this time, so that two confused ranks do not flood each other. */
-const ERROR_INTERVAL_MS = 1000;
 /** Greetings at once: what a peer publishes of its instance decides whom this rank greets. */
 const MAX_GREETINGS = 4096;
 /** A peer that has just proved that it is there is not asked again: a HELLO is much larger than what a stranger sends to provoke it. */
 const PROBE_INTERVAL_MS = 1000;
-
-const FULL = `${MAX_PEERS} ranks are peers of this one and all in use: retry later, or spread the instances over more servers`;
 
 export interface PeerEvents {
   readonly onReady: (peer: Peer) => void;
   /** No peer at this endpoint: it refused, did not answer in time, or its memory could not be reached. */
   readonly onRefused: (endpoint: string, error: KvTransceiverError) => void;
   readonly onLost: (peer: Peer, error: PeerLostError) => void;
-}
-
-/** An accepted HELLO of ours. */
-interface Answer {
-  readonly self: RankInfo;
-  readonly rankInfo: RankInfo;
-  readonly minor: number;
-  /** Tells whoever waits for this peer. */
-  readonly refuse: (error: KvTransceiverError) => void;
+  /** Something that an operator should see; each cause once. */
+  readonly onWarning?: (message: string) => void;
 }
 
 /**
  * Role: who is there. HELLO both ways, liveness, loss.
- * Why: a frame may claim any endpoint. What a stranger says of the endpoint of a live peer makes this rank greet that endpoint; only
- *   what answers there can end the peer.
+ * Why: a frame may claim any endpoint and any incarnation. A stranger becomes a peer only after the endpoint that it names was asked, and a nonce
+ *   that went there alone came back on the stranger's own connection; from then on that connection speaks for the peer, and no other one does.
+ *   What others say of the endpoint of a live peer makes this rank ask there once more; only what answers there can end the peer.
  * Ordering: `onReady` comes before any other notice about a peer, `onLost` at most once, after which the peer object is dead. A rank that
  *   has not joined its instance answers no HELLO (the peer repeats it) and sends none.
  */
@@ -68,21 +61,17 @@ export class PeerRegistry {
   readonly #counters: Counters;
   readonly #events: PeerEvents;
   readonly #greetings: Greetings;
+  readonly #introductions: Introductions;
+  readonly #badFrames: BadFrames;
   readonly #use: PeerUse;
-  readonly #byEndpoint = new Map<string, Peer>();
-  readonly #byIncarnation = new Map<bigint, Peer>();
-  readonly #lastHeardMs = new Map<Peer, number>();
-  readonly #lastErrorMs = new WeakMap<Peer, number>();
+  readonly #liveness: PeerLiveness;
+  readonly #table: PeerTable;
+  readonly #room: PeerRoom;
+  readonly #answers: HelloAnswers;
+  readonly #links: PeerLinks;
   readonly #lastProofMs = new WeakMap<Peer, number>();
-  /** Told that nothing is wanted of them. */
-  readonly #leaving = new WeakSet<Peer>();
-  /** Endpoint -> incarnation whose memory is being mapped right now. */
-  readonly #linking = new Map<string, bigint>();
-  /** By incarnation: who accepted our HELLO while the link that theirs began was still being made. */
-  readonly #awaitingLink = new Map<bigint, Answer>();
   /** Endpoints to greet once this rank has joined its instance. */
   readonly #ungreeted = new Set<string>();
-  #lastPingMs = 0;
   #closed = false;
 
   constructor(options: {
@@ -98,23 +87,41 @@ export class PeerRegistry {
     readonly counters: Counters;
     readonly events: PeerEvents;
   }) {
-    this.#channel = options.channel;
+    const { channel, clock, counters } = options;
+    const maxConnections = (): number => channel.maxConnections;
+    this.#channel = channel;
     this.#agent = options.agent;
-    this.#clock = options.clock;
+    this.#clock = clock;
     this.#self = options.self;
     this.#busy = options.busy;
-    this.#counters = options.counters;
+    this.#counters = counters;
     this.#events = options.events;
-    this.#greetings = new Greetings(options.clock, options.newNonce);
-    this.#use = new PeerUse(options.clock);
+    this.#greetings = new Greetings(clock, options.newNonce);
+    this.#introductions = new Introductions(clock, { ownEndpoint: channel.endpoint, maxConnections });
+    this.#answers = new HelloAnswers(channel, counters, options.self);
+    this.#badFrames = new BadFrames({ channel, clock, counters, greetings: this.#greetings, answers: this.#answers });
+    this.#use = new PeerUse(clock);
+    const onFull = (message: string): void => options.events.onWarning?.(message);
+    this.#room = new PeerRoom({ maxConnections, use: this.#use, busy: options.busy, counters, onFull });
+    this.#links = new PeerLinks({
+      agent: options.agent,
+      counters,
+      onLinked: (linking, link) => this.#linked(linking, link),
+      onFailed: ({ claim, answer }, error) => {
+        answer?.refuse(error);
+        if (claim !== null) this.#refuse(claim, error.message);
+      },
+    });
+    this.#liveness = new PeerLiveness(channel, clock, this.#use);
+    this.#table = new PeerTable(clock);
   }
 
   get peers(): readonly Peer[] {
-    return [...this.#byEndpoint.values()];
+    return this.#table.all;
   }
 
   at(endpoint: string): Peer | null {
-    return this.#byEndpoint.get(endpoint) ?? null;
+    return this.#table.at(endpoint) ?? null;
   }
 
   /** The peer at this endpoint if it can be asked for pages. */
@@ -123,13 +130,10 @@ export class PeerRegistry {
     return peer?.greeted === true ? peer : null;
   }
 
-  /** The peer that sent a frame, by the incarnation in its header. Marks it alive. */
-  sender(incarnation: bigint): Peer | null {
-    const peer = this.#byIncarnation.get(incarnation) ?? null;
-    if (peer !== null) {
-      this.#lastHeardMs.set(peer, this.#clock.now());
-      this.#use.used(peer);
-    }
+  /** The peer that sent a frame: the one that its connection speaks for. Marks it alive. */
+  sender(incarnation: bigint, origin: FrameOrigin): Peer | null {
+    const peer = this.#table.sender(incarnation, origin);
+    if (peer !== null) this.#liveness.heard(peer);
     return peer;
   }
 
@@ -137,24 +141,29 @@ export class PeerRegistry {
   greet(endpoint: string): void {
     if (this.#closed || this.greetedAt(endpoint) !== null) return;
     const running = this.#greetings.at(endpoint);
-    if (running !== undefined) running.probe = false;
-    else if (this.#greetings.size + this.#ungreeted.size >= MAX_GREETINGS)
+    if (running !== undefined && !running.probe) return;
+    if (this.#greetings.size + this.#ungreeted.size >= MAX_GREETINGS)
       this.#events.onRefused(
         endpoint,
         new ResourceError(`${endpoint}: ${MAX_GREETINGS} ranks are being greeted already, try again later`),
       );
     else if (this.#self() === null) this.#ungreeted.add(endpoint);
-    else this.#sayHello(endpoint, { probe: false, claim: null });
+    else {
+      // It is wanted now, and no stranger's any more.
+      this.#introductions.end(endpoint);
+      this.#sayHello(endpoint, { probe: false, claim: running?.claim ?? null });
+    }
   }
 
   /** What this peer said of its instance did not prove true: perhaps another process answers there by now. */
   doubt(endpoint: string): void {
-    if (!this.#closed && this.at(endpoint) !== null) this.#probe(endpoint, null);
+    const peer = this.at(endpoint);
+    if (!this.#closed && peer !== null) this.#probe(peer, null);
   }
 
   /**
    * A stranger says that it is at this endpoint. Where a live peer is nothing is sent that could end something there, not even a refusal:
-   * the endpoint is asked who it is. If it is a new process, that shows, and the stranger repeats what it wanted.
+   * the endpoint is asked who it is. If it is a new process, or speaks by a new connection, that shows, and the stranger repeats what it wanted.
    * @returns false when nobody is known there, so that the stranger may be answered
    */
   isTaken(endpoint: string): boolean {
@@ -170,62 +179,95 @@ export class PeerRegistry {
     for (const endpoint of endpoints) this.greet(endpoint);
   }
 
-  /** @param minor of the frame: the newest that its sender speaks */
-  onHello(hello: Hello, minor: number): void {
+  /** @param heard version of its frame */
+  onHello(hello: Hello, heard: SpokenMajor, origin: FrameOrigin): void {
     const { rankInfo } = hello;
-    const { endpoint, incarnation } = rankInfo;
     const self = this.#self();
-    if (this.#closed || self === null || this.#linking.has(endpoint)) return;
-    if (this.#isElsewhere(rankInfo)) return;
-    const known = this.#byEndpoint.get(endpoint);
-    if (known !== undefined && known.incarnation !== incarnation) {
-      this.#probe(endpoint, { hello, minor });
+    if (this.#closed || self === null) return;
+    // Whoever we connected to answers; a HELLO of its own comes by its own connection.
+    if (origin.kind === 'dialed') this.#counters.add('protocol_error:hello_dialed');
+    else if (hello.probe === true) this.#answers.identify({ hello, heard, origin }, this.#isInUse(rankInfo.endpoint));
+    else if (!this.#table.isProven(rankInfo, origin)) this.#introduce({ hello, heard, origin });
+    else this.#onProvenHello(self, { hello, heard, origin });
+  }
+
+  /** Its sender is at the endpoint that it names, and is the only one who says so. */
+  #onProvenHello(self: RankInfo, claim: Claim): void {
+    const { hello, heard } = claim;
+    const { rankInfo } = hello;
+    const linking = this.#links.of(rankInfo);
+    if (linking !== undefined) {
+      linking.claim = claim;
       return;
     }
+    const known = this.#table.at(rankInfo.endpoint);
     if (known !== undefined) this.#use.used(known);
     if (known !== undefined && (known.link !== null || !known.overlaps)) {
-      this.#accept(endpoint, hello.nonce);
+      this.#answers.accept(claim);
       return;
     }
-    if (negotiateMajor(hello.supportedMajors) === null) {
-      const message = `this rank speaks wire version ${SUPPORTED_MAJORS.join(', ')}, the peer ${hello.supportedMajors.join(', ')}: upgrade the older side`;
-      this.#refuse(endpoint, hello.nonce, message, []);
+    const refusal = this.#refusalOf(self, claim);
+    if (refusal !== null) {
+      this.#refuse(claim, refusal.message, refusal.findings);
       return;
     }
-    const findings = findingsAgainst(self, rankInfo);
-    if (findings.length > 0) {
-      this.#counters.add('hello_refused');
-      this.#refuse(endpoint, hello.nonce, incompatible(findings), findings);
-      return;
-    }
-    if (known === undefined && !this.#hasRoom({ alsoVerified: false })) {
-      this.#counters.add('hello_refused_full');
-      this.#refuse(endpoint, hello.nonce, FULL, []);
+    if (known === undefined && !this.#makeRoom(false)) {
+      this.#refuse(claim, this.#room.text);
       return;
     }
     if (!ranksOverlap(self, rankInfo)) {
       // Nothing will be written there: its memory is not loaded.
-      this.#accept(endpoint, hello.nonce);
-      this.#add({ ...peerIdentity(rankInfo), overlaps: false, link: null, greeted: false }, minor);
+      this.#answers.accept(claim);
+      const peer = { ...peerIdentity(rankInfo), overlaps: false, link: null, greeted: false };
+      this.#add(peer, heard, hello.supportedMajors);
       return;
     }
-    this.#linking.set(endpoint, incarnation);
-    linkPeer(this.#agent, self, rankInfo).then(
-      (link) => {
-        this.#linked({ hello, minor }, link);
-        this.#takeWaiting(incarnation, (answer) => this.#linkGreeted(answer));
-      },
-      (cause: unknown) => {
-        this.#linking.delete(endpoint);
-        this.#takeWaiting(incarnation, (answer) => answer.refuse(unreachable(rankInfo, cause)));
-        this.#refuse(endpoint, hello.nonce, unreachable(rankInfo, cause).message, []);
-      },
-    );
+    this.#links.begin(self, rankInfo, { claim, answer: null });
+  }
+
+  #refusalOf(self: RankInfo, { hello }: Claim): { message: string; findings: readonly Finding[] } | null {
+    const { majors } = this.#channel;
+    if (negotiateMajor(hello.supportedMajors, majors) === null) {
+      const message = `this rank speaks wire version ${majors.join(', ')}, the peer ${hello.supportedMajors.join(', ')}: upgrade the older side`;
+      return { message, findings: [] };
+    }
+    const findings = findingsAgainst(self, hello.rankInfo);
+    return findings.length === 0 ? null : { message: incompatible(findings), findings };
+  }
+
+  /** Somebody says that it is at an endpoint. The endpoint is asked; its answer tells by which connection it speaks. */
+  #introduce(claim: Claim): void {
+    const { endpoint } = claim.hello.rankInfo;
+    const running = this.#greetings.at(endpoint);
+    const known = this.#table.at(endpoint);
+    if (running !== undefined) running.claim = claim;
+    else if (known !== undefined) this.#probe(known, claim);
+    else if (!this.#room.mayHave(this.#taken)) {
+      this.#room.refused();
+      this.#refuse(claim, this.#room.text);
+    } else {
+      const admitted = this.#introductions.admit(endpoint, claim.origin);
+      if (typeof admitted === 'string') {
+        this.#counters.add(`introductions_refused:${admitted}`);
+        if (admitted === 'address' || admitted === 'own_endpoint')
+          this.#refuse(
+            claim,
+            `${endpoint} is not asked from ${this.#channel.endpoint}: set listen.host alike on both sides`,
+          );
+        return;
+      }
+      if (admitted.displaced !== null) {
+        this.#counters.add('introductions_displaced');
+        this.#greetings.end(admitted.displaced);
+        this.#channel.forget(admitted.displaced);
+      }
+      this.#sayHello(endpoint, { probe: true, claim });
+    }
   }
 
   /** @param from what the frame says of the process that answers */
-  onHelloAck(ack: HelloAck, from: { readonly incarnation: bigint; readonly minor: number }): void {
-    const { incarnation, minor } = from;
+  onHelloAck(ack: HelloAck, from: SpokenMajor & { readonly incarnation: bigint }, origin: FrameOrigin): void {
+    const { incarnation } = from;
     const { endpoint, answer } = ack;
     const greeting = this.#greetings.at(endpoint);
     const self = this.#self();
@@ -237,16 +279,23 @@ export class PeerRegistry {
       this.#counters.add('protocol_error:hello_incarnation');
       return;
     }
-    if (answer.accepted && this.#isElsewhere(answer.rankInfo)) return;
     this.#greetings.end(endpoint);
-    const known = this.#byEndpoint.get(endpoint);
+    this.#introductions.end(endpoint);
+    const known = this.#table.at(endpoint);
     if (known?.incarnation === incarnation && greeting.probe) this.#lastProofMs.set(known, this.#clock.now());
     if (known !== undefined && known.incarnation !== incarnation)
       this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`);
-    else if (greeting.claim !== null) this.#counters.add('claims_refuted');
-    const refuse = (error: KvTransceiverError): void => {
-      if (!greeting.probe) this.#events.onRefused(endpoint, error);
-    };
+    this.#table.prove({ endpoint, incarnation }, origin);
+    const { claim } = greeting;
+    const isTrue = claim !== null && this.#table.isProven(claim.hello.rankInfo, claim.origin);
+    if (claim !== null && !isTrue) this.#counters.add('claims_refuted');
+    if (!greeting.probe) this.#onAnswer(self, ack, from);
+    if (claim !== null && isTrue) this.onHello(claim.hello, claim.heard, claim.origin);
+    if (greeting.probe) this.#forgetUnlessNeeded(endpoint);
+  }
+
+  #onAnswer(self: RankInfo, { endpoint, answer }: HelloAck, from: SpokenMajor): void {
+    const refuse = (error: KvTransceiverError): void => this.#events.onRefused(endpoint, error);
     if (!answer.accepted) {
       const { message, findings } = answer;
       refuse(
@@ -254,6 +303,7 @@ export class PeerRegistry {
           ? new CompatibilityError(`${endpoint} refused: ${message}`, { details: { findings } })
           : new TransportError(`${endpoint} refused: ${message}`, { peer: endpoint, drained: true }),
       );
+      this.#forgetUnlessNeeded(endpoint);
       return;
     }
     // It accepted us, but what it says of itself is checked all the same: plans are made from it.
@@ -266,103 +316,89 @@ export class PeerRegistry {
     }
     // Only the writing side needs the other's memory: nothing of this RankInfo is loaded into the agent here. Unless it bounces: then
     // both agents talk to each other.
-    const whole: Answer = { self, rankInfo, minor, refuse };
+    const whole: Answer = { self, rankInfo, heard: from, refuse };
     if (this.#agent.bounces === true && ranksOverlap(self, rankInfo)) this.#linkGreeted(whole);
     else this.#greeted(whole, null);
-    const { claim } = greeting;
-    if (claim?.hello.rankInfo.incarnation === incarnation) this.onHello(claim.hello, claim.minor);
   }
 
-  #greeted({ self, rankInfo, minor, refuse }: Answer, link: PeerLink | null): void {
+  #greeted({ self, rankInfo, heard, refuse }: Answer, link: PeerLink | null): void {
     const { endpoint, incarnation } = rankInfo;
-    const known = this.#byEndpoint.get(endpoint);
+    const known = this.#table.at(endpoint);
     if (known?.incarnation === incarnation) {
       if (known.link === null) known.link = link;
-      else if (link !== null) this.#unlink(link);
+      else if (link !== null) this.#links.unlink(link);
       known.greeted = true;
       this.#events.onReady(known);
       return;
     }
     // One that was greeted answered there while this link was made, so that it is the newer one.
-    const isStale = known?.greeted === true || this.#isElsewhere(rankInfo);
+    const isStale = known?.greeted === true;
     if (!isStale && known !== undefined) this.lose(known, `another process answers at ${endpoint}`);
-    const hasRoom = isStale || this.#hasRoom({ alsoVerified: true });
+    const hasRoom = isStale || this.#makeRoom(true);
     if (isStale || !hasRoom) {
-      if (link !== null) this.#unlink(link);
+      if (link !== null) this.#links.unlink(link);
       if (hasRoom) return;
-      this.#counters.add('hello_refused_full');
-      refuse(new ResourceError(`${endpoint}: ${FULL}`));
+      refuse(new ResourceError(`${endpoint}: ${this.#room.text}`));
       return;
     }
-    this.#add({ ...peerIdentity(rankInfo), overlaps: ranksOverlap(self, rankInfo), link, greeted: true }, minor);
+    this.#add({ ...peerIdentity(rankInfo), overlaps: ranksOverlap(self, rankInfo), link, greeted: true }, heard, null);
   }
 
   /** Ready only once the agent knows the peer. A link that the peer's own HELLO began is waited for. */
   #linkGreeted(answer: Answer): void {
     if (this.#closed) return;
     const { self, rankInfo } = answer;
-    const { endpoint, incarnation } = rankInfo;
-    const known = this.#byEndpoint.get(endpoint);
-    if (known?.incarnation === incarnation && known.link !== null) {
-      this.#greeted(answer, null);
+    const known = this.#table.at(rankInfo.endpoint);
+    const linking = this.#links.of(rankInfo);
+    if (known?.incarnation === rankInfo.incarnation && known.link !== null) this.#greeted(answer, null);
+    else if (linking !== undefined) linking.answer = answer;
+    else this.#links.begin(self, rankInfo, { claim: null, answer });
+  }
+
+  #linked({ claim, answer }: Linking, link: PeerLink): void {
+    let isTaken = false;
+    if (claim !== null) {
+      const { hello, heard } = claim;
+      const { rankInfo } = hello;
+      const known = this.#table.at(rankInfo.endpoint);
+      const isSame = known?.incarnation === rankInfo.incarnation;
+      if (known === undefined) {
+        this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false }, heard, hello.supportedMajors);
+        isTaken = true;
+      } else if (isSame && known.link === null) {
+        known.link = link;
+        isTaken = true;
+      }
+      if (known === undefined || isSame) this.#answers.accept(claim);
+    }
+    if (answer !== null) this.#greeted(answer, isTaken ? null : link);
+    else if (!isTaken) this.#links.unlink(link);
+  }
+
+  onPing(peer: Peer | null, origin: FrameOrigin, load: RankLoad): void {
+    const { endpoint } = this.#channel;
+    if (peer !== null) {
+      this.#channel.send(peer.endpoint, { type: 'PONG', endpoint, ...load });
       return;
     }
-    if (this.#linking.get(endpoint) === incarnation) {
-      this.#awaitingLink.set(incarnation, answer);
-      return;
-    }
-    this.#linking.set(endpoint, incarnation);
-    linkPeer(this.#agent, self, rankInfo).then(
-      (link) => {
-        this.#linking.delete(endpoint);
-        if (this.#closed) this.#unlink(link);
-        else this.#greeted(answer, link);
-        this.#takeWaiting(incarnation, (waiting) => this.#linkGreeted(waiting));
-      },
-      (cause: unknown) => {
-        this.#linking.delete(endpoint);
-        if (!this.#closed) answer.refuse(unreachable(rankInfo, cause));
-        this.#takeWaiting(incarnation, (waiting) => waiting.refuse(unreachable(rankInfo, cause)));
-      },
-    );
+    // Whoever pings believes to be a peer, but this process lost it, or is a new one: told so, it can greet again at once.
+    const reason = 'this process does not know you, send HELLO first';
+    this.#channel.reply(origin, { type: 'GOODBYE', endpoint, drainMs: 0, reason });
   }
 
-  #takeWaiting(incarnation: bigint, use: (answer: Answer) => void): void {
-    const answer = this.#awaitingLink.get(incarnation);
-    this.#awaitingLink.delete(incarnation);
-    if (answer !== undefined && !this.#closed) use(answer);
-  }
-
-  #unlink(link: PeerLink): void {
-    void this.#agent.removePeer(link.handle).catch(() => this.#counters.add('remove_peer_failed'));
-  }
-
-  onPing(peer: Peer | null, ping: Ping, self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
-    if (peer === null) {
-      // Whoever pings believes to be a peer, but this process lost it, or is a new one: told so, it can greet again at once.
-      const reason = 'this process does not know you, send HELLO first';
-      this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
-    } else this.#channel.send(peer.endpoint, { type: 'PONG', endpoint: this.#channel.endpoint, ...self });
-  }
-
-  /** Tells a known sender that its frame was not understood. */
-  onBadFrame(error: WireError): void {
-    const { incarnation, rid } = error.details;
-    const peer = typeof incarnation === 'bigint' ? this.#byIncarnation.get(incarnation) : undefined;
-    if (peer === undefined) return;
-    const now = this.#clock.now();
-    if (now - (this.#lastErrorMs.get(peer) ?? Number.NEGATIVE_INFINITY) < ERROR_INTERVAL_MS) return;
-    this.#lastErrorMs.set(peer, now);
-    this.#channel.send(peer.endpoint, {
-      type: 'ERROR',
-      rid: typeof rid === 'bigint' ? rid : 0n,
-      code: error.code,
-      text: clipText(error.message),
-    });
+  /** Tells the sender that its frame was not understood, and whoever waits for the answer of a peer that it was none. */
+  onBadFrame(error: WireError, origin: FrameOrigin): void {
+    if (this.#closed) return;
+    const { incarnation } = error.details;
+    const peer = typeof incarnation === 'bigint' ? this.#table.sender(incarnation, origin) : null;
+    const refused = this.#badFrames.on(error, origin, peer);
+    if (refused === null) return;
+    const greeting = this.#endGreeting(refused.endpoint);
+    if (greeting?.probe === false) this.#events.onRefused(refused.endpoint, refused.error);
   }
 
   disconnected(endpoint: string): void {
-    const peer = this.#byEndpoint.get(endpoint);
+    const peer = this.#table.at(endpoint);
     if (peer !== undefined) this.lose(peer, 'its connection broke');
   }
 
@@ -371,24 +407,21 @@ export class PeerRegistry {
   }
 
   lose(peer: Peer, why: string): void {
-    if (this.#byEndpoint.get(peer.endpoint) !== peer) return;
-    this.#byEndpoint.delete(peer.endpoint);
-    this.#byIncarnation.delete(peer.incarnation);
-    this.#lastHeardMs.delete(peer);
-    this.#use.forget(peer);
+    if (!this.#table.remove(peer)) return;
+    this.#liveness.forget(peer);
     this.#counters.add('peers_lost');
     this.#events.onLost(peer, new PeerLostError(`lost ${peer.name}: ${why}`, { peer: peer.name }));
     this.#channel.forget(peer.endpoint);
     // After onLost: the sessions have cancelled what they had there, so that the agent sees no new work for a peer it removes.
-    if (peer.link !== null) this.#unlink(peer.link);
+    if (peer.link !== null) this.#links.unlink(peer.link);
   }
 
   /** Pings peers that have live sessions, declares silent ones dead, lets go of those idle for long, ends greetings that nobody answers. */
-  sweep(self: { readonly sessions: number; readonly freeAuxSlots: number }): void {
-    const now = this.#clock.now();
+  sweep(load: RankLoad): void {
     for (const [endpoint, greeting] of this.#greetings.expire(HELLO_TIMEOUT_MS)) {
+      if (this.#introductions.end(endpoint)) this.#counters.add('introductions_unanswered');
+      this.#forgetUnlessNeeded(endpoint);
       if (greeting.probe) continue;
-      if (this.at(endpoint) === null) this.#channel.forget(endpoint);
       this.#events.onRefused(
         endpoint,
         new TransferTimeoutError(
@@ -397,128 +430,77 @@ export class PeerRegistry {
         ),
       );
     }
-    const ping = now - this.#lastPingMs >= PING_INTERVAL_MS;
-    if (ping) this.#lastPingMs = now;
-    const busy = this.#busy();
-    for (const peer of this.peers) {
-      if (!busy.has(peer.endpoint)) {
-        // Silence counts from the moment somebody listens for it.
-        this.#lastHeardMs.set(peer, now);
-        this.#letGoIfIdle(peer);
-        continue;
-      }
-      this.#use.used(peer);
-      if (now - (this.#lastHeardMs.get(peer) ?? now) >= PEER_DEAD_AFTER_MS)
-        this.lose(peer, `silent for ${PEER_DEAD_AFTER_MS} ms`);
-      else if (ping) this.#channel.send(peer.endpoint, { type: 'PING', endpoint: this.#channel.endpoint, ...self });
-    }
+    this.#table.sweep();
+    this.#liveness.sweep(this.peers, this.#busy(), load, (peer, why) => this.lose(peer, why));
   }
 
   close(): void {
     this.#closed = true;
+    this.#links.close();
     this.#greetings.close();
     this.#ungreeted.clear();
   }
 
-  #linked({ hello, minor }: Claim, link: PeerLink): void {
-    const { rankInfo } = hello;
-    this.#linking.delete(rankInfo.endpoint);
-    const known = this.#byEndpoint.get(rankInfo.endpoint);
-    if (!this.#closed && known?.incarnation === rankInfo.incarnation && known.link === null) {
-      known.link = link;
-      this.#accept(rankInfo.endpoint, hello.nonce);
-      return;
-    }
-    // Asked again: two endpoints may have named this incarnation while neither was a peer yet.
-    if (this.#closed || known !== undefined || this.#isElsewhere(rankInfo)) {
-      this.#unlink(link);
-      return;
-    }
-    this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false }, minor);
-    this.#accept(rankInfo.endpoint, hello.nonce);
-  }
-
-  /** Room for one more peer, made if need be. */
-  #hasRoom(options: { readonly alsoVerified: boolean }): boolean {
-    if (this.#byEndpoint.size + this.#linking.size < MAX_PEERS) return true;
-    const idle = this.#use.leastUsed(this.#busy(), options);
-    if (idle === null) return false;
-    this.#counters.add('peers_displaced');
-    this.lose(idle, 'another rank takes its place');
-    return true;
-  }
-
-  /**
-   * Only one that proved to be at its endpoint is told: a goodbye to an address that a stranger named may end another there. It is lost one
-   * sweep later, because a connection that is closed drops what is queued; whoever needs it meanwhile greets it again.
-   */
-  #letGoIfIdle(peer: Peer): void {
-    if (peer.greeted) {
-      if (!this.#use.isIdle(peer, VERIFIED_IDLE_MS)) return;
-      const reason = 'nothing was asked for a long time';
-      this.#channel.send(peer.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });
-      this.#leaving.add(peer);
-      peer.greeted = false;
-    } else if (this.#use.isIdle(peer, this.#leaving.has(peer) ? VERIFIED_IDLE_MS : UNVERIFIED_IDLE_MS))
-      this.lose(peer, 'it was idle');
-  }
-
-  /** One process has one endpoint: whoever uses the incarnation of a live peer at another one would take its frames for his. */
-  #isElsewhere({ incarnation, endpoint }: RankInfo): boolean {
-    const known = this.#byIncarnation.get(incarnation);
-    if (known === undefined || known.endpoint === endpoint) return false;
-    this.#counters.add('protocol_error:hello_incarnation');
-    return true;
-  }
-
   /** Asks the endpoint itself who is there now. One question at a time, so that whoever makes others doubt is not an amplifier. */
-  #probe(endpoint: string, claim: Claim | null): void {
-    const known = this.#byEndpoint.get(endpoint);
-    const proofMs = known === undefined ? undefined : this.#lastProofMs.get(known);
+  #probe(known: Peer, claim: Claim | null): void {
+    const proofMs = this.#lastProofMs.get(known);
     if (proofMs !== undefined && this.#clock.now() - proofMs < PROBE_INTERVAL_MS) {
       this.#counters.add('probes_spared');
       return;
     }
-    const running = this.#greetings.at(endpoint);
-    if (running === undefined) this.#sayHello(endpoint, { probe: true, claim });
+    const running = this.#greetings.at(known.endpoint);
+    if (running === undefined) this.#sayHello(known.endpoint, { probe: true, claim });
     else running.claim = claim ?? running.claim;
   }
 
   #sayHello(endpoint: string, { probe, claim }: Pick<Greeting, 'probe' | 'claim'>): void {
     const self = this.#self();
     if (self === null) return;
-    this.#greetings.begin(endpoint, { probe, claim }, (nonce) =>
-      this.#channel.send(endpoint, { type: 'HELLO', nonce, supportedMajors: [...SUPPORTED_MAJORS], rankInfo: self }),
+    const common = { type: 'HELLO', supportedMajors: [...this.#channel.majors] } as const;
+    // The way into our memory is for those who are wanted as peers alone.
+    const about = probe ? { rankInfo: { ...self, agentMetadata: NO_METADATA }, probe } : { rankInfo: self };
+    this.#greetings.begin(endpoint, { probe, claim }, (nonce, attempt) =>
+      this.#channel.introduce(endpoint, { ...common, nonce, ...about }, attempt),
     );
   }
 
-  #add(peer: Peer, minor: number): void {
-    this.#byEndpoint.set(peer.endpoint, peer);
-    this.#byIncarnation.set(peer.incarnation, peer);
-    this.#lastHeardMs.set(peer, this.#clock.now());
-    this.#use.used(peer);
-    this.#channel.agree(peer.endpoint, minor);
+  #endGreeting(endpoint: string): Greeting | undefined {
+    const greeting = this.#greetings.at(endpoint);
+    this.#greetings.end(endpoint);
+    this.#introductions.end(endpoint);
+    this.#forgetUnlessNeeded(endpoint);
+    return greeting;
+  }
+
+  /** A connection that was made to ask a question, and that nobody needs any more. */
+  #forgetUnlessNeeded(endpoint: string): void {
+    if (!this.#isInUse(endpoint) && !this.#links.isUnderWayAt(endpoint)) this.#channel.forget(endpoint);
+  }
+
+  /** This rank has, or wants, a peer there, or asks there who it is. */
+  #isInUse(endpoint: string): boolean {
+    return this.#table.at(endpoint) !== undefined || this.#greetings.at(endpoint) !== undefined;
+  }
+
+  get #taken(): number {
+    return this.#table.size + this.#links.size;
+  }
+
+  #makeRoom(alsoVerified: boolean): boolean {
+    return this.#room.make(this.#taken, alsoVerified, (peer, why) => this.lose(peer, why));
+  }
+
+  #refuse(claim: Claim, message: string, findings: readonly Finding[] = []): void {
+    this.#answers.refuse(askerOf(claim), message, findings);
+    this.#forgetUnlessNeeded(claim.hello.rankInfo.endpoint);
+  }
+
+  #add(peer: Peer, heard: SpokenMajor, majors: readonly number[] | null): void {
+    this.#table.add(peer);
+    this.#liveness.heard(peer);
+    this.#channel.agree(peer.endpoint, heard, majors);
     this.#events.onReady(peer);
   }
-
-  #accept(endpoint: string, nonce: bigint): void {
-    const rankInfo = this.#self();
-    if (rankInfo === null) return;
-    const answer = { accepted: true, rankInfo } as const;
-    this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
-  }
-
-  #refuse(endpoint: string, nonce: bigint, message: string, findings: readonly Finding[]): void {
-    const answer = { accepted: false, message: clipText(message), findings } as const;
-    this.#channel.send(endpoint, { type: 'HELLO_ACK', nonce, endpoint: this.#channel.endpoint, answer });
-  }
 }
 
-function describe(cause: unknown): string {
-  return cause instanceof Error ? cause.message : String(cause);
-}
-
-function unreachable(info: RankInfo, cause: unknown): TransportError {
-  const message = `${peerName(info)}: its memory cannot be reached: ${describe(cause)}`;
-  return new TransportError(message, { peer: info.endpoint, drained: true });
-}
+const NO_METADATA = new Uint8Array(0);

@@ -15,6 +15,8 @@ const KEPT_FOR_MS = 5000;
 export class PeerUse {
   readonly #clock: Clock;
   readonly #usedAtMs = new Map<Peer, number>();
+  /** Those that had a request with this rank. */
+  readonly #served = new WeakSet<Peer>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -22,6 +24,12 @@ export class PeerUse {
 
   used(peer: Peer): void {
     this.#usedAtMs.set(peer, this.#clock.now());
+  }
+
+  /** A session needs it. */
+  served(peer: Peer): void {
+    this.#served.add(peer);
+    this.used(peer);
   }
 
   forget(peer: Peer): void {
@@ -33,7 +41,8 @@ export class PeerUse {
   }
 
   /**
-   * The one to make room for another: never one that is busy, and of those that this rank verified only where one of its own takes the place.
+   * The one to make room for another: never one that is busy, first one that never had a request, and of those that this rank greeted itself only
+   * where one of its own takes the place.
    * @returns null when all are in use
    */
   leastUsed(busy: ReadonlySet<string>, options: { readonly alsoVerified: boolean }): Peer | null {
@@ -48,6 +57,8 @@ export class PeerUse {
 
   #before(a: Peer, b: Peer): boolean {
     if (a.greeted !== b.greeted) return b.greeted;
+    const [servedA, servedB] = [this.#served.has(a), this.#served.has(b)];
+    if (servedA !== servedB) return servedB;
     return this.#idleMs(a) > this.#idleMs(b);
   }
 

@@ -3,7 +3,10 @@ import { explainCompatibility, explainTopology, ranksOverlap } from '../mapping/
 import type { RankInfo } from '../mapping/rank-info.js';
 import type { PeerLink } from './peer-link.js';
 
-/** A rank whose HELLO was accepted, or that accepted ours, or both. One object per incarnation; only the registry changes it. */
+/**
+ * A rank whose HELLO was accepted, or that accepted ours, or both, and that proved to be at its endpoint. One object per process; only the registry
+ * changes it. A process is its endpoint and its incarnation: another may have the same number, but not both.
+ */
 export interface Peer {
   /** For messages to people: instance, rank, endpoint. */
   readonly name: string;
@@ -14,8 +17,12 @@ export interface Peer {
   readonly overlaps: boolean;
   /** How to write into its pages: there once its HELLO was accepted, if it overlaps. */
   link: PeerLink | null;
-  /** It accepted our HELLO, so that it can write into ours. Also the proof that this process answers at that endpoint. */
+  /** It accepted our HELLO, so that it can write into ours. */
   greeted: boolean;
+}
+
+export function isSameProcess(a: Peer | null, b: Peer | null): boolean {
+  return a !== null && b !== null && a.endpoint === b.endpoint && a.incarnation === b.incarnation;
 }
 
 export function peerName(info: RankInfo): string {

@@ -12,6 +12,7 @@ import {
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import type { RankInfo } from '../mapping/index.js';
+import type { FrameOrigin } from '../wire/index.js';
 import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import type { Settled } from './cache-transceiver.js';
@@ -20,7 +21,7 @@ import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
 import { Farewells } from './farewells.js';
 import type { InboundSlots } from './inbound-slots.js';
-import type { Peer } from './peer-registry.js';
+import { isSameProcess, type Peer } from './peer.js';
 import { ReceiveBook } from './receive-book.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { type RxGroup, RxSession } from './rx-session.js';
@@ -148,7 +149,7 @@ export class Receiver {
       if (writer === undefined) continue;
       if (session.outcome === null && session.wants(writer)) {
         if (!writer.asked) this.#asking.ask(session, writer, peer);
-      } else if (!writer.drained && writer.peer?.incarnation === peer.incarnation) {
+      } else if (!writer.drained && isSameProcess(writer.peer, peer)) {
         // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
         writer.peer = peer;
         this.#tellCancel(session, writer, session.error?.message ?? 'the request ended');
@@ -192,8 +193,7 @@ export class Receiver {
   /** Its process has ended, so that nothing it started can write here any more. */
   onWriterFenced(peer: Peer): void {
     for (const session of this.#book.sessions) {
-      for (const writer of session.writers)
-        if (writer.peer?.incarnation === peer.incarnation) writer.reportedDrained = true;
+      for (const writer of session.writers) if (isSameProcess(writer.peer, peer)) writer.reportedDrained = true;
       this.#releaseIfDrained(session);
     }
   }
@@ -254,13 +254,14 @@ export class Receiver {
   }
 
   /** The context side cancelled. A stranger is answered but changes nothing. */
-  onCancel(peer: Peer | null, cancel: Cancel): void {
-    const endpoint = peer?.endpoint ?? cancel.endpoint;
-    this.#o.channel.send(endpoint, { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket });
+  onCancel(peer: Peer | null, cancel: Cancel, origin: FrameOrigin): void {
+    const ack = { type: 'CANCEL_ACK', rid: cancel.rid, ticket: cancel.ticket } as const;
+    if (peer === null) this.#o.channel.reply(origin, ack);
+    else this.#o.channel.send(peer.endpoint, ack);
     const live = peer === null ? null : this.#book.live(peer, cancel);
     if (live === null) return;
     const { session } = live;
-    const text = `cancelled by ${endpoint}: ${cancel.reason}`;
+    const text = `cancelled by ${live.writer.endpoint}: ${cancel.reason}`;
     this.#end(session, 'cancelled', new TransferCancelledError(text, { requestId: session.rid.toString() }));
   }
 

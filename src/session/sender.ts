@@ -4,8 +4,7 @@ import type { Clock } from '../clock.js';
 import {
   InternalError,
   KvTransceiverError,
-  NotAssignedError,
-  PeerLostError,
+  type PeerLostError,
   SessionRetiredError,
   TransferCancelledError,
   TransferTimeoutError,
@@ -14,26 +13,25 @@ import {
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
 import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
-import type { Cancel, ReportAck, RequestData, StatusQuery, WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import type { ReportAck, RequestData, WriterOutcomeName, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
-import { type EarlyRequest, EarlyRequests } from './early-requests.js';
-import { instanceFinding } from './instance-identity.js';
+import { EarlyRequests } from './early-requests.js';
+import type { Peer } from './peer.js';
 import type { PeerLink } from './peer-link.js';
-import type { Peer } from './peer-registry.js';
 import { planningFailure } from './planning-failure.js';
-import { mayCancelUnasked, receiverRefusal } from './receiver-admission.js';
+import { ReceiverQuestions } from './receiver-questions.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
-import { SendTask, sliceResultOf } from './send-task.js';
+import { SendTask } from './send-task.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import { TxReceiver, TxSession, type TxSlice } from './tx-session.js';
 import { txTimings } from './tx-timings.js';
-import { emptyReport, WriterReports } from './writer-reports.js';
+import { WriterReports } from './writer-reports.js';
 
 /** Requests whose end is remembered for late frames and late slices. */
 const REMEMBERED_ENDS = 65536;
@@ -51,6 +49,9 @@ export interface SenderOptions {
   readonly self: RankPlaceInDp;
   /** Whether a peer was not lost meanwhile. */
   readonly isLive: (peer: Peer) => boolean;
+  /** The peer at this endpoint. */
+  readonly peerAt: (endpoint: string) => Peer | null;
+  readonly greet: (endpoint: string) => void;
   readonly onSettled: (settled: Settled) => void;
   /** Something `receiverReady` answers has changed. */
   readonly onReceivers: () => void;
@@ -63,6 +64,8 @@ export interface SenderOptions {
  */
 export class Sender {
   readonly #o: SenderOptions;
+  /** What receivers ask and are answered. */
+  readonly questions: ReceiverQuestions;
   readonly #reports: WriterReports;
   readonly #early: EarlyRequests;
   readonly #sessions = new Map<bigint, TxSession>();
@@ -81,6 +84,16 @@ export class Sender {
     const { channel, clock, counters, limits } = options;
     this.#reports = new WriterReports({ channel, clock, counters, repeatForMs: limits.kvTransferTimeoutMs });
     this.#early = new EarlyRequests(clock, limits.transferQueueTimeoutMs);
+    this.questions = new ReceiverQuestions({
+      ...options,
+      reports: this.#reports,
+      early: this.#early,
+      sessionOf: (rid) => this.#sessions.get(rid),
+      endOf: (rid) => this.#retired.get(rid),
+      ownerOf: (ticket) => this.#owners.get(ticket),
+      register: (session, peer, message) => this.#register(session, peer, message),
+      cancel: (session, error) => this.#end(session, 'cancelled', error),
+    });
   }
 
   get sessionCount(): number {
@@ -129,7 +142,7 @@ export class Sender {
       if (!this.#retired.has(rid)) {
         const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: rid.toString(), drained: true });
         this.#retired.set(rid, error);
-        for (const early of this.#early.take(rid)) this.#answerEarly(early, 'CANCELLED', error);
+        for (const early of this.#early.take(rid)) this.questions.answerEarly(early, 'CANCELLED', error);
       }
       return true;
     }
@@ -137,114 +150,12 @@ export class Sender {
     return !this.#sessions.has(rid);
   }
 
-  onRequestData(peer: Peer, message: RequestData): void {
-    const { rid, ticket } = message;
-    // It accepted our HELLO, but never sent its own: its memory is not loaded.
-    if (peer.link === null) {
-      this.#refuseUnknown(message, peer);
-      return;
-    }
-    if (this.#reports.repeat(peer.endpoint, ticket)) return;
-    if (this.#isForeign(message, peer)) return;
-    const session = this.#sessions.get(rid);
-    if (session?.receivers.has(ticket) === true) {
-      this.#accepted(peer, rid, ticket);
-      return;
-    }
-    const refusal = receiverRefusal(message, peer, session, this.#retired.get(rid));
-    if (refusal !== null) {
-      this.#o.counters.add('request_data_refused');
-      this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', refusal));
-      return;
-    }
-    if (session !== undefined) this.#register(session, peer, message);
-    else {
-      const kept = this.#early.keep(peer, message);
-      if (kept !== 'kept') {
-        this.#o.counters.add(`early_requests_${kept}`);
-        return;
-      }
-    }
-    // #register may have reported already (a session that was born to fail); then that is the answer.
-    if (this.#reports.newest(ticket) === undefined) this.#accepted(peer, rid, ticket);
-  }
-
-  /**
-   * It never greeted this process (which may be a restarted one), or this process lost it. What was reported of its ticket is still the
-   * answer, `drained` included. A ticket that is new here moved nothing, and never will: the refusal is remembered, so that a late copy of
-   * the question gets it too. The receiver greets and asks again with a new ticket.
-   */
-  refuseStranger(message: RequestData | StatusQuery): void {
-    this.#refuseUnknown(message, null);
-  }
-
-  #refuseUnknown(message: RequestData | StatusQuery, peer: Peer | null): void {
-    const { rid, ticket } = message;
-    const endpoint = peer?.endpoint ?? message.endpoint;
-    if (this.#reports.repeat(endpoint, ticket)) return;
-    if (this.#isForeign(message, peer)) return;
-    const text = `request ${rid}: ${endpoint} is no peer of this process, send HELLO first`;
-    const error = new PeerLostError(text, { requestId: rid.toString(), drained: true });
-    this.#reports.answer(endpoint, emptyReport(rid, ticket, 'REFUSED', error));
-  }
-
-  /** A generation rank gave up. It is answered whatever is known of the request. */
-  onCancel(peer: Peer | null, cancel: Cancel): void {
-    const { rid, ticket } = cancel;
-    const endpoint = peer?.endpoint ?? cancel.endpoint;
-    if (this.#reports.repeat(endpoint, ticket)) return;
-    if (this.#isForeign(cancel, peer)) return;
-    const session = this.#sessions.get(rid);
-    const error = new TransferCancelledError(`cancelled by ${endpoint}: ${cancel.reason}`, {
-      requestId: rid.toString(),
-    });
-    if (session?.receivers.has(ticket) === true) {
-      this.#end(session, 'cancelled', error);
-      return;
-    }
-    const report = emptyReport(rid, ticket, 'CANCELLED', error);
-    // A stranger is answered but changes nothing: ids of requests can be guessed.
-    if (peer === null) {
-      this.#o.channel.send(endpoint, report);
-      return;
-    }
-    if (session?.outcome === null && mayCancelUnasked(peer, session)) this.#end(session, 'cancelled', error);
-    // The session, if it comes, is born cancelled.
-    if (session === undefined && !this.#retired.has(rid)) this.#cancelEarly(peer, cancel, error);
-    this.#reports.answer(endpoint, report);
-  }
-
   onReportAck(peer: Peer, { ticket, drained }: ReportAck): void {
     this.#reports.acknowledged(peer.endpoint, ticket, drained);
   }
 
-  onStatus(peer: Peer, query: StatusQuery): void {
-    const { rid, ticket } = query;
-    if (this.#reports.repeat(peer.endpoint, ticket)) return;
-    if (this.#isForeign(query, peer)) return;
-    const receiver = this.#sessions.get(rid)?.receivers.get(ticket);
-    const task = receiver?.tasks.findLast((candidate) => candidate.state === 'transferred');
-    if (task !== undefined) this.#sliceResult(task, rid);
-    else if (receiver !== undefined || this.#early.has(rid, ticket)) this.#accepted(peer, rid, ticket);
-    else {
-      const error = new SessionRetiredError(`request ${rid} is not known here`, {
-        requestId: rid.toString(),
-        drained: true,
-      });
-      this.#reports.answer(peer.endpoint, emptyReport(rid, ticket, 'REFUSED', error));
-    }
-  }
-
-  /**
-   * The ticket is live and another process's, or another request's. No answer: it would be a report about that ticket, which may be believed,
-   * and would stand in the way of the true one.
-   */
-  #isForeign({ type, rid, ticket }: RequestData | StatusQuery | Cancel, peer: Peer | null): boolean {
-    const early = this.#early.of(ticket);
-    const owner = this.#owners.get(ticket) ?? (early && { rid: early.message.rid, peer: early.peer });
-    if (owner === undefined || (owner.rid === rid && owner.peer.incarnation === peer?.incarnation)) return false;
-    this.#o.counters.add(`foreign_ticket:${type}`);
-    return true;
+  onPeerReady(peer: Peer): void {
+    this.questions.onPeerReady(peer, this.#sessions.values());
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
@@ -284,8 +195,7 @@ export class Sender {
   }
 
   sweep(): void {
-    for (const early of this.#early.sweep()) this.#expireEarly(early);
-    this.#reports.sweep();
+    this.questions.sweep();
     // Read once: with thousands of sessions, reading the time is most of a sweep.
     const now = this.#o.clock.now();
     // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
@@ -329,26 +239,8 @@ export class Sender {
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
     const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
-    const cancelled = this.#early.takeCancel(rid);
-    if (cancelled !== null) {
-      this.#end(
-        session,
-        'cancelled',
-        new TransferCancelledError(cancelled, { requestId: rid.toString(), drained: true }),
-      );
-      for (const early of this.#early.take(rid))
-        this.#answerEarly(
-          early,
-          'CANCELLED',
-          new TransferCancelledError(cancelled, { requestId: rid.toString(), drained: true }),
-        );
-      return session;
-    }
-    for (const early of this.#early.take(rid)) {
-      const refusal = receiverRefusal(early.message, early.peer, session, undefined);
-      if (refusal === null) this.#register(session, early.peer, early.message);
-      else this.#answerEarly(early, 'REFUSED', refusal);
-    }
+    const cancelled = this.questions.onCreated(session);
+    if (cancelled !== null) this.#end(session, 'cancelled', cancelled);
     return session;
   }
 
@@ -390,7 +282,7 @@ export class Sender {
     receiver.tasks.push(task);
     if (plan.stats.bytes === 0) {
       task.completedEmpty(this.#o.clock.now());
-      this.#sliceResult(task, session.rid);
+      this.questions.sliceResult(task, session.rid);
       return;
     }
     this.#submit(session, task, plan, slice.after);
@@ -417,7 +309,7 @@ export class Sender {
   #onTaskEnded(session: TxSession, task: SendTask): void {
     const { receiver } = task;
     if (task.state === 'transferred') {
-      this.#sliceResult(task, session.rid);
+      this.questions.sliceResult(task, session.rid);
       return;
     }
     if (session.outcome !== null) return;
@@ -531,50 +423,7 @@ export class Sender {
       message: clipText(error?.message ?? ''),
     };
     if (this.#o.isLive(receiver.peer)) this.#reports.publish(receiver.peer.endpoint, report);
-    else this.#reports.record(report);
-  }
-
-  #answerEarly(early: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
-    const { rid, ticket } = early.message;
-    this.#reports.answer(early.peer.endpoint, emptyReport(rid, ticket, outcome, error));
-  }
-
-  /**
-   * One rank of the receiving instance ends the request for all of them. Not with attention DP: there a receiver also cancels at the groups
-   * that do not have the request, and its siblings may not have heard yet which one does.
-   */
-  #cancelEarly(peer: Peer, { rid, ticket }: Cancel, error: KvTransceiverError): void {
-    const isOurs = (asker: Peer): boolean =>
-      !this.#o.self.attentionDp && instanceFinding(peer.info, asker.info) === null;
-    for (const early of this.#early.cancel(rid, peer, ticket, error.message, isOurs))
-      this.#answerEarly(early, 'CANCELLED', error);
-  }
-
-  /**
-   * The time its receiver gives it is over, and so is the receiver's own clock, unless it waits longer than requests wait here. It is told
-   * all the same: that nothing was written, and will not be. With attention DP one group of ranks has the request and the others never hear
-   * of it: each of those says so, so that a receiver which nobody serves learns it from all of them.
-   */
-  #expireEarly(early: EarlyRequest): void {
-    const { rid } = early.message;
-    const failure = { requestId: rid.toString(), drained: true };
-    const error = this.#o.self.attentionDp
-      ? new NotAssignedError(
-          `request ${rid} did not come to DP group ${this.#o.self.dpRank}: another group has it, or none`,
-          failure,
-        )
-      : new TransferTimeoutError(`request ${rid} did not come while its receiver waited`, failure);
-    this.#o.counters.add('early_requests_expired');
-    this.#answerEarly(early, 'REFUSED', error);
-  }
-
-  #accepted(peer: Peer, rid: bigint, ticket: bigint): void {
-    this.#o.channel.send(peer.endpoint, { type: 'ACCEPTED', rid, ticket });
-  }
-
-  #sliceResult(task: SendTask, rid: bigint): void {
-    const result = sliceResultOf(task, rid);
-    if (result !== null) this.#o.channel.send(task.receiver.peer.endpoint, result);
+    else this.#reports.record(receiver.peer.endpoint, report);
   }
 }
 

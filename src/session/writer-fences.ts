@@ -3,7 +3,7 @@ import type { Peer } from './peer-registry.js';
 
 /**
  * Role: the proof of drained that needs no word of the writer: its process has ended. Only where the agent can see that process.
- * Ordering: a peer is told of at most once per incarnation.
+ * Ordering: a peer is told of at most once per process.
  */
 export class WriterFences {
   readonly #agent: TransferAgent;
@@ -22,7 +22,7 @@ export class WriterFences {
 
   /** Watches for as long as the process lives, however often the peer is lost and greeted again. */
   watch(peer: Peer): void {
-    const peerId = peer.incarnation.toString(16);
+    const peerId = `${peer.incarnation.toString(16)}@${peer.endpoint}`;
     if (this.#agent.watchPeer === undefined || this.#watched.has(peerId)) return;
     this.#watched.set(peerId, peer);
     // Without that proof the writer's own word, or time, releases its pages as before.

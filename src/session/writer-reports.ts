@@ -1,13 +1,13 @@
 import type { Clock } from '../clock.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { WriterOutcomeName, WriterReport } from '../wire/messages.js';
-import { BoundedMap } from './bounded-map.js';
 import { clipText } from './clip-text.js';
-import type { ControlChannel } from './control-channel.js';
+import type { ControlChannel, Correspondent } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { Repeater } from './repeater.js';
+import { SharedBoundedMap } from './shared-bounded-map.js';
 
-/** Reports kept for late questions. */
+/** Reports kept for late questions. Who asks much pushes out its own, not what others may ask for. */
 const REMEMBERED_REPORTS = 65536;
 
 interface OpenReport {
@@ -27,7 +27,7 @@ export class WriterReports {
   readonly #counters: Counters;
   readonly #repeatForMs: number;
   readonly #repeater: Repeater;
-  readonly #known = new BoundedMap<bigint, WriterReport>(REMEMBERED_REPORTS);
+  readonly #known = new SharedBoundedMap<bigint, WriterReport>(REMEMBERED_REPORTS);
   readonly #open = new Map<bigint, OpenReport>();
 
   constructor(options: {
@@ -53,28 +53,28 @@ export class WriterReports {
 
   /** Sends until acknowledged, bounded by the transfer timeout. */
   publish(endpoint: string, report: WriterReport): void {
-    this.#known.set(report.ticket, report);
+    this.#known.set(report.ticket, report, endpoint);
     this.#open.set(report.ticket, { endpoint, report, expiresAtMs: this.#clock.now() + this.#repeatForMs });
     this.#repeater.start(key(report.ticket), () => this.#channel.send(endpoint, report));
   }
 
   /** For a peer that is gone: nobody to send it to, but should it ask again, this is the answer. */
-  record(report: WriterReport): void {
-    this.#known.set(report.ticket, report);
+  record(endpoint: string, report: WriterReport): void {
+    this.#known.set(report.ticket, report, endpoint);
     this.#stop(report.ticket);
   }
 
   /** Sends once: the asker repeats its question when this is lost. */
-  answer(endpoint: string, report: WriterReport): void {
-    this.#known.set(report.ticket, report);
-    this.#channel.send(endpoint, report);
+  answer(to: Correspondent, report: WriterReport): void {
+    this.#known.set(report.ticket, report, ownerOf(to));
+    this.#channel.tell(to, report);
   }
 
   /** Sends the newest report of a ticket again. False when there is none. */
-  repeat(endpoint: string, ticket: bigint): boolean {
+  repeat(to: Correspondent, ticket: bigint): boolean {
     const report = this.#known.get(ticket);
     if (report === undefined) return false;
-    this.#channel.send(endpoint, report);
+    this.#channel.tell(to, report);
     return true;
   }
 
@@ -124,6 +124,11 @@ export function emptyReport(
     errorCode: error.code,
     message: clipText(error.message),
   };
+}
+
+/** Strangers share one: they make connections as they like. */
+function ownerOf(to: Correspondent): string {
+  return 'kind' in to ? '' : to.endpoint;
 }
 
 function key(ticket: bigint): string {

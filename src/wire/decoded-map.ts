@@ -37,6 +37,13 @@ export class DecodedMap {
     return value;
   }
 
+  /** True or left out: what a later minor added. */
+  flag(name: string): boolean {
+    const value = this.#get(name);
+    if (value !== undefined && typeof value !== 'boolean') this.#refuse(name, 'a boolean', value);
+    return value === true;
+  }
+
   string(name: string, maxBytes: number): string {
     const value = this.#get(name);
     if (typeof value !== 'string') this.#refuse(name, 'a string', value);

@@ -3,7 +3,16 @@ import type { BodyCodec } from './body-codec.js';
 import { ByteReader } from './byte-reader.js';
 import { ByteWriter } from './byte-writer.js';
 import { cancelAckCodec, cancelCodec } from './cancel-codec.js';
-import { HEADER_BYTES, peekHeader, readHeader, WIRE_MAJOR, WIRE_MINOR, writeHeader } from './frame-header.js';
+import {
+  HEADER_BYTES,
+  peekHeader,
+  readHeader,
+  WIRE_MAJOR,
+  WIRE_MINOR,
+  WIRE_VERSIONS,
+  type WireVersions,
+  writeHeader,
+} from './frame-header.js';
 import { helloAckCodec, helloCodec } from './hello-codec.js';
 import { MAX_FRAME_BYTES } from './limits.js';
 import { errorCodec, goodbyeCodec, pingCodec, pongCodec } from './liveness-codec.js';
@@ -48,7 +57,8 @@ const MUST_UNDERSTAND: ReadonlySet<MessageName> = new Set([
 export interface EncodeOptions {
   /** The sender's incarnation. */
   readonly incarnation: bigint;
-  /** The minor in use with the receiver; default: this build's. */
+  /** The major and minor in use with the receiver; default: this build's. */
+  readonly major?: number;
   readonly minor?: number;
 }
 
@@ -60,7 +70,7 @@ export interface EncodeOptions {
 export function encodeFrame(message: Message, options: EncodeOptions): Uint8Array {
   const writer = new ByteWriter(capacityHint(message));
   writeHeader(writer, {
-    major: WIRE_MAJOR,
+    major: options.major ?? WIRE_MAJOR,
     minor: options.minor ?? WIRE_MINOR,
     typeNumber: MessageType[message.type],
     mustUnderstand: MUST_UNDERSTAND.has(message.type),
@@ -74,33 +84,37 @@ export function encodeFrame(message: Message, options: EncodeOptions): Uint8Arra
 /**
  * Reads a frame from an untrusted peer. Linear in the frame's size, and so is what it allocates; the result does not share its memory.
  * Within a major, a later minor may only append to a body: what follows is ignored when the frame's minor is newer than ours, else refused.
- * @throws WireError with a `reason`; `details` has `typeNumber`, `rid` and `incarnation` when the header could be read
+ * @param versions what the reader speaks; default: this build's
+ * @throws WireError with a `reason`; `details` has `typeNumber`, `rid` and `incarnation` when the header could be read, and of a HELLO or
+ *   HELLO_ACK the `nonce` when that could be, so that it can be answered
  */
-export function decodeFrame(bytes: Uint8Array): Frame {
+export function decodeFrame(bytes: Uint8Array, versions: WireVersions = WIRE_VERSIONS): Frame {
   try {
-    return decode(bytes);
+    return decode(bytes, versions);
   } catch (error) {
     if (!(error instanceof WireError)) throw error;
     const header = bytes.length > MAX_FRAME_BYTES ? null : peekHeader(bytes);
     if (header === null) throw error;
     const { typeNumber, rid, incarnation } = header;
-    throw new WireError(error.reason, error.message, { cause: error.cause, details: { typeNumber, rid, incarnation } });
+    const details = { ...error.details, typeNumber, rid, incarnation };
+    throw new WireError(error.reason, error.message, { cause: error.cause, details });
   }
 }
 
-function decode(bytes: Uint8Array): Frame {
+function decode(bytes: Uint8Array, versions: WireVersions): Frame {
   if (bytes.length > MAX_FRAME_BYTES) {
     throw wireError('frame-too-large', `frame has ${bytes.length} bytes; at most ${MAX_FRAME_BYTES}`);
   }
   const reader = new ByteReader(bytes);
-  const { major, minor, typeNumber, mustUnderstand, incarnation, rid } = readHeader(reader);
+  const { major, minor, typeNumber, mustUnderstand, incarnation, rid } = readHeader(reader, versions);
   const name = NAMES.get(typeNumber);
   if (name === undefined) {
     if (mustUnderstand) throw wireError('unknown-type', `message type ${typeNumber} is not known to this build`);
     return { major, minor, incarnation, message: { type: 'UNKNOWN', typeNumber, rid } };
   }
   const message = codecFor(name).read(reader, rid);
-  if (reader.remaining > 0 && minor <= WIRE_MINOR) {
+  const known = versions.find((version) => version.major === major)?.minor ?? 0;
+  if (reader.remaining > 0 && minor <= known) {
     throw wireError('trailing-bytes', `${reader.remaining} bytes after the body of ${name}`);
   }
   return { major, minor, incarnation, message };

@@ -6,8 +6,19 @@ import { wireError } from './wire-reason.js';
 export const MAGIC = 0x3154564b;
 export const WIRE_MAJOR = 1;
 export const WIRE_MINOR = 0;
-/** Majors this build speaks: N and N-1, where N-1 exists. HELLO travels in the lowest, so that both ends can read it. */
+/** Majors this build speaks: N and N-1, where N-1 exists. */
 export const SUPPORTED_MAJORS: readonly number[] = [WIRE_MAJOR];
+
+/** One major, and the newest minor of it that is spoken. */
+export interface SpokenMajor {
+  readonly major: number;
+  readonly minor: number;
+}
+
+/** What one rank speaks, lowest major first. A parameter of everything that reads or writes frames, so that tests can be of another version. */
+export type WireVersions = readonly [SpokenMajor, ...SpokenMajor[]];
+
+export const WIRE_VERSIONS: WireVersions = [{ major: WIRE_MAJOR, minor: WIRE_MINOR }];
 export const HEADER_BYTES = 24;
 
 const FLAG_MUST_UNDERSTAND = 0x01;
@@ -42,16 +53,20 @@ export function writeHeader(writer: ByteWriter, header: FrameHeader): void {
 }
 
 /** @throws WireError truncated, bad-magic, unsupported-major */
-export function readHeader(reader: ByteReader): FrameHeader {
+export function readHeader(reader: ByteReader, versions: WireVersions = WIRE_VERSIONS): FrameHeader {
   readMagic(reader);
   const header = readFields(reader);
-  if (!SUPPORTED_MAJORS.includes(header.major)) {
+  if (!versions.some(({ major }) => major === header.major)) {
     throw wireError(
       'unsupported-major',
-      `peer speaks wire major ${header.major}, this build ${SUPPORTED_MAJORS.join(', ')}; upgrade the older side`,
+      `peer speaks wire major ${header.major}, this build ${majorsOf(versions).join(', ')}; upgrade the older side`,
     );
   }
   return header;
+}
+
+export function majorsOf(versions: WireVersions): number[] {
+  return versions.map(({ major }) => major);
 }
 
 /**
@@ -65,9 +80,29 @@ export function peekHeader(bytes: Uint8Array): FrameHeader | null {
 }
 
 /** Highest major both sides speak, or null. */
-export function negotiateMajor(peerMajors: readonly number[]): number | null {
-  const common = SUPPORTED_MAJORS.filter((major) => peerMajors.includes(major));
+export function negotiateMajor(
+  peerMajors: readonly number[],
+  ownMajors: readonly number[] = SUPPORTED_MAJORS,
+): number | null {
+  const common = ownMajors.filter((major) => peerMajors.includes(major));
   return common.length === 0 ? null : Math.max(...common);
+}
+
+/**
+ * What is spoken with a peer from now on. Its minor is known for the major that its HELLO travelled in; of a higher one it speaks at least the
+ * first.
+ * @param heard major and minor in the header of the HELLO or HELLO_ACK
+ * @param peerMajors those it lists; null when its message lists none
+ */
+export function negotiate(
+  heard: SpokenMajor,
+  peerMajors: readonly number[] | null,
+  versions: WireVersions,
+): SpokenMajor | null {
+  const major = peerMajors === null ? heard.major : negotiateMajor(peerMajors, majorsOf(versions));
+  const own = versions.find((version) => version.major === major);
+  if (own === undefined) return null;
+  return { major: own.major, minor: own.major === heard.major ? negotiateMinor(heard.minor, own.minor) : 0 };
 }
 
 /** The minor in use with a peer: the smaller of the two. */

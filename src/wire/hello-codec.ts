@@ -1,5 +1,5 @@
 import { decode, encode } from '@msgpack/msgpack';
-import { ArgumentError } from '../errors.js';
+import { ArgumentError, WireError } from '../errors.js';
 import type { Finding } from '../mapping/compatibility.js';
 import type { BodyCodec } from './body-codec.js';
 import type { ByteReader } from './byte-reader.js';
@@ -11,23 +11,26 @@ import { checkMsgpackShape } from './msgpack-shape.js';
 import { rankInfoFields, readRankInfo } from './rank-info-codec.js';
 import { wireError } from './wire-reason.js';
 
-/** HELLO:  msgpack { nonce, supportedMajors, rankInfo } */
+/** HELLO:  msgpack { nonce, supportedMajors, rankInfo, and probe: true in a probe } */
 export const helloCodec: BodyCodec<Hello> = {
   write(writer, message) {
     writeMap(writer, {
       nonce: message.nonce,
       supportedMajors: [...message.supportedMajors],
       rankInfo: rankInfoFields(message.rankInfo),
+      ...(message.probe === true ? { probe: true } : {}),
     });
   },
   read(reader) {
     const map = readMap(reader, 'hello');
-    return {
+    const nonce = map.u64('nonce');
+    return answerable(nonce, () => ({
       type: 'HELLO',
-      nonce: map.u64('nonce'),
+      nonce,
       supportedMajors: map.list('supportedMajors', MAX_MAJORS, (item, path) => asInteger(item, 0, 255, path)),
       rankInfo: readRankInfo(map.map('rankInfo')),
-    };
+      ...(map.flag('probe') ? { probe: true } : {}),
+    }));
   },
 };
 
@@ -49,9 +52,10 @@ export const helloAckCodec: BodyCodec<HelloAck> = {
   },
   read(reader) {
     const map = readMap(reader, 'helloAck');
-    return {
+    const nonce = map.u64('nonce');
+    return answerable(nonce, () => ({
       type: 'HELLO_ACK',
-      nonce: map.u64('nonce'),
+      nonce,
       endpoint: map.endpoint('endpoint'),
       answer: map.boolean('accepted')
         ? { accepted: true, rankInfo: readRankInfo(map.map('rankInfo')) }
@@ -60,9 +64,19 @@ export const helloAckCodec: BodyCodec<HelloAck> = {
             message: map.string('message', MAX_TEXT_BYTES),
             findings: map.list('findings', MAX_FINDINGS, readFinding),
           },
-    };
+    }));
   },
 };
+
+/** What else is wrong with the message is told together with its nonce: its sender waits for an answer, or for this one. */
+function answerable<M>(nonce: bigint, read: () => M): M {
+  try {
+    return read();
+  } catch (error) {
+    if (!(error instanceof WireError)) throw error;
+    throw new WireError(error.reason, error.message, { cause: error.cause, details: { nonce } });
+  }
+}
 
 function writeMap(writer: ByteWriter, fields: Record<string, unknown>): void {
   try {

@@ -6,6 +6,8 @@ export const MAX_LAYER_GROUPS = 256;
 /** Ranks of one instance, and so the writers one receiver may have to wait for. */
 export const MAX_WRITERS = 64 * 1024;
 export const MAX_LAYERS = 64 * 1024;
+/** An answer on the connection of the question; whoever made that connection reads nothing larger on it. */
+export const MAX_REPLY_BYTES = 64 * 1024;
 /** Peers at once: whoever can send a HELLO decides how many there are, and each costs a connection and a mapping in the agent. */
 export const MAX_PEERS = 4096;
 /** Connections at once: those of all peers, and of ranks that are being greeted or refused when there is no room for one more peer. */

@@ -28,6 +28,11 @@ export interface Hello {
   readonly nonce: bigint;
   readonly supportedMajors: readonly number[];
   readonly rankInfo: RankInfo;
+  /**
+   * Only asks who answers at the receiver's endpoint, because somebody says that he is there. Nobody becomes a peer by it, and `agentMetadata`
+   * is empty. Left out otherwise.
+   */
+  readonly probe?: true;
 }
 
 export interface HelloAck {

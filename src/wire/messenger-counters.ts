@@ -2,6 +2,8 @@
 export type DropReason =
   | 'bad-endpoint'
   | 'frame-too-large'
+  /** An answer that does not fit on the connection of the question, or whose queue is full. */
+  | 'reply-dropped'
   | 'queue-full'
   | 'too-many-peers'
   | 'unresolved-host'
@@ -48,6 +50,7 @@ export class MessengerCounters {
   readonly #dropped: Record<DropReason, number> = {
     'bad-endpoint': 0,
     'frame-too-large': 0,
+    'reply-dropped': 0,
     'queue-full': 0,
     'too-many-peers': 0,
     'unresolved-host': 0,

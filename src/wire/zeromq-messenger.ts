@@ -1,15 +1,17 @@
 import type { Observer, Router } from 'zeromq';
 import { type Clock, SystemClock } from '../clock.js';
 import { ArgumentError, StateError } from '../errors.js';
+import { connectionsWithin, readDescriptorLimit } from './descriptor-budget.js';
 import { parseEndpoint } from './endpoint.js';
 import { HandshakeRefusals } from './handshake-refusals.js';
 import { MAX_CONNECTIONS, MAX_FRAME_BYTES } from './limits.js';
-import type { Messenger } from './messenger.js';
+import type { FrameOrigin, Messenger } from './messenger.js';
 import { MessengerCounters, type MessengerCounts } from './messenger-counters.js';
 import { type BindOptions, type BoundRouter, bindRouter } from './zeromq-bind.js';
 import { CurveIdentity, type CurveOptions } from './zeromq-curve.js';
 import { Door } from './zeromq-door.js';
 import { ZeromqPeer } from './zeromq-peer.js';
+import { connectionToken, ZeromqReplies } from './zeromq-replies.js';
 import { onWorkerExit } from './zeromq-worker-exit.js';
 
 /** Where to listen, and the bounds of what may wait for peers. */
@@ -23,14 +25,19 @@ export interface ZeromqMessengerOptions extends BindOptions {
   readonly maxQueuedBytes?: number;
   /**
    * Connections kept; beyond it the one longest unused that is not connected makes room. Default 5120: the 4096 peers that a transceiver
-   * has at most, and ranks that are only being greeted. Less than 4096 bounds the peers as well.
+   * has at most, and ranks that are only being greeted. Less bounds the peers as well, and so does `descriptorLimit`.
    */
   readonly maxPeers?: number;
+  /** Open files that this process may have. Default: its soft limit, from /proc/self/limits. */
+  readonly descriptorLimit?: number;
   readonly clock?: Clock;
 }
 
 /** Longer than ZeroMQ's threads take to close a socket; `close` must end all the same. */
 const PORT_RELEASE_MS = 1000;
+
+/** Of this JS thread; they share the limit of the process. */
+let openMessengers = 0;
 
 type MessengerState = 'open' | 'closing' | 'closed';
 
@@ -39,7 +46,7 @@ type MessengerState = 'open' | 'closing' | 'closed';
  * Ownership: owns its sockets. While open it keeps the process alive, as any listening server does; `close` ends that. A worker thread
  *   must close it before it is terminated from outside.
  * Threading: all callbacks on the JS thread that opened it; ZeroMQ's I/O runs on its own thread.
- * Ordering: per connection only. Answers do not come back on the connection of the question.
+ * Ordering: per connection only. Peers answer each other on connections of their own; only who is no peer is answered on the one it made.
  *
  * A connection that breaks is reported at once when the kernel tells (process killed, connection reset); a peer that merely stops
  * answering is for the layer above to notice. After a break ZeroMQ reconnects by itself; `forget` ends that.
@@ -56,12 +63,16 @@ export class ZeromqMessenger implements Messenger {
   readonly #door: Door;
   readonly #queueLimits: { readonly maxFrames: number; readonly maxBytes: number };
   readonly #maxPeers: number;
+  readonly #descriptorLimit: number;
+  readonly #onWarning: (message: string) => void;
+  readonly #replies: ZeromqReplies;
   /** In order of last use. */
   readonly #peers = new Map<string, ZeromqPeer>();
   readonly #forgetExit: () => void;
   #state: MessengerState = 'open';
   #closed: Promise<void> | null = null;
-  #onFrame: ((frame: Uint8Array) => void) | null = null;
+  #toldFull = false;
+  #onFrame: ((frame: Uint8Array, origin: FrameOrigin) => void) | null = null;
   #onDisconnect: ((endpoint: string) => void) | null = null;
 
   /**
@@ -70,6 +81,7 @@ export class ZeromqMessenger implements Messenger {
    */
   static async open(options: ZeromqMessengerOptions = {}): Promise<ZeromqMessenger> {
     const { maxQueuedFrames = 4096, maxQueuedBytes = 64 * 1024 * 1024, maxPeers = MAX_CONNECTIONS } = options;
+    const { descriptorLimit = readDescriptorLimit() } = options;
     for (const [name, value] of Object.entries({ maxQueuedFrames, maxQueuedBytes, maxPeers })) {
       if (!Number.isSafeInteger(value) || value < 1)
         throw new ArgumentError(`${name} must be a positive integer, got ${value}`);
@@ -94,6 +106,8 @@ export class ZeromqMessenger implements Messenger {
       maxQueuedFrames,
       maxQueuedBytes,
       maxPeers,
+      descriptorLimit,
+      onWarning: options.onWarning ?? (() => undefined),
     });
   }
 
@@ -108,6 +122,8 @@ export class ZeromqMessenger implements Messenger {
       readonly maxQueuedFrames: number;
       readonly maxQueuedBytes: number;
       readonly maxPeers: number;
+      readonly descriptorLimit: number;
+      readonly onWarning: (message: string) => void;
     },
   ) {
     this.#router = router;
@@ -121,7 +137,16 @@ export class ZeromqMessenger implements Messenger {
     this.#clock = options.clock;
     this.#queueLimits = { maxFrames: options.maxQueuedFrames, maxBytes: options.maxQueuedBytes };
     this.#maxPeers = options.maxPeers;
+    this.#descriptorLimit = options.descriptorLimit;
+    openMessengers += 1;
+    this.#onWarning = options.onWarning;
+    this.#replies = new ZeromqReplies(router, options.counters);
     this.#forgetExit = onWorkerExit(() => this.#closeAtExit());
+  }
+
+  /** What the limit of open files leaves to each messenger of this JS thread. */
+  get maxConnections(): number {
+    return Math.min(this.#maxPeers, connectionsWithin(this.#descriptorLimit, openMessengers));
   }
 
   /** The frame must not be changed afterwards: ZeroMQ sends from its memory. */
@@ -131,11 +156,17 @@ export class ZeromqMessenger implements Messenger {
     else this.#peerFor(endpoint)?.send(frame);
   }
 
+  reply(origin: FrameOrigin, frame: Uint8Array): void {
+    if (origin.kind === 'dialed') this.send(origin.endpoint, frame);
+    else if (this.#state !== 'open') this.#counters.dropped('closed');
+    else this.#replies.send(origin.connection, frame);
+  }
+
   /** Frames that arrive before there is a listener wait in ZeroMQ. */
-  onFrame(listener: (frame: Uint8Array) => void): void {
+  onFrame(listener: (frame: Uint8Array, origin: FrameOrigin) => void): void {
     if (this.#onFrame !== null) throw new StateError('onFrame takes one listener, and it is set');
     this.#onFrame = listener;
-    void this.#receiveLoop(listener);
+    void this.#receiveLoop();
   }
 
   onDisconnect(listener: (endpoint: string) => void): void {
@@ -173,6 +204,7 @@ export class ZeromqMessenger implements Messenger {
     this.#peers.clear();
     await Promise.all([doorClosed, this.#within(PORT_RELEASE_MS, this.#portFreed)]);
     this.#state = 'closed';
+    openMessengers -= 1;
     this.#forgetExit();
   }
 
@@ -210,8 +242,9 @@ export class ZeromqMessenger implements Messenger {
       this.#counters.dropped('bad-endpoint');
       return null;
     }
-    if (this.#peers.size >= this.#maxPeers && !this.#evictUnreachable()) {
+    if (this.#peers.size >= this.maxConnections && !this.#evictUnreachable()) {
       this.#counters.dropped('too-many-peers');
+      this.#tellFull();
       return null;
     }
     const peer: ZeromqPeer = new ZeromqPeer({
@@ -220,6 +253,7 @@ export class ZeromqMessenger implements Messenger {
       counters: this.#counters,
       refusals: this.#refusals,
       curve: this.#curve,
+      onReply: (frame) => this.#received(frame, { kind: 'dialed', endpoint }),
       onLost: () => this.#lost(endpoint),
       onUnusable: () => {
         if (this.#peers.get(endpoint) === peer) this.#peers.delete(endpoint);
@@ -239,12 +273,29 @@ export class ZeromqMessenger implements Messenger {
     return false;
   }
 
-  #lost(endpoint: string): void {
-    this.#counters.connectionLost();
-    if (this.#state === 'open' && this.#onDisconnect !== null) callListener(this.#onDisconnect, endpoint);
+  #tellFull(): void {
+    if (this.#toldFull) return;
+    this.#toldFull = true;
+    this.#onWarning(
+      `${this.maxConnections} connections are in use and no more are made: raise the limit of open files (ulimit -n), or spread the ` +
+        'instances over more servers',
+    );
   }
 
-  async #receiveLoop(listener: (frame: Uint8Array) => void): Promise<void> {
+  #received(frame: Uint8Array, origin: FrameOrigin): void {
+    if (this.#state !== 'open') return;
+    this.#counters.received(frame.length);
+    const listener = this.#onFrame;
+    if (listener !== null) callListener(() => listener(frame, origin));
+  }
+
+  #lost(endpoint: string): void {
+    this.#counters.connectionLost();
+    const listener = this.#onDisconnect;
+    if (this.#state === 'open' && listener !== null) callListener(() => listener(endpoint));
+  }
+
+  async #receiveLoop(): Promise<void> {
     while (!this.#router.closed) {
       let parts: Buffer[];
       try {
@@ -256,21 +307,18 @@ export class ZeromqMessenger implements Messenger {
         throw error;
       }
       if (this.#state !== 'open') return;
-      const frame = parts[1];
-      if (parts.length !== 2 || frame === undefined) {
+      const [routingId, frame] = parts;
+      if (parts.length !== 2 || routingId === undefined || frame === undefined)
         this.#counters.dropped('malformed-message');
-        continue;
-      }
-      this.#counters.received(frame.length);
-      callListener(listener, frame);
+      else this.#received(frame, { kind: 'accepted', connection: connectionToken(routingId) });
     }
   }
 }
 
 /** A listener's exception is its owner's bug: it surfaces as an uncaught exception, and the socket goes on being served. */
-function callListener<T>(listener: (value: T) => void, value: T): void {
+function callListener(call: () => void): void {
   try {
-    listener(value);
+    call();
   } catch (error) {
     queueMicrotask(() => {
       throw error;

@@ -4,13 +4,14 @@ import { isIpv4 } from '../config/host-address.js';
 import { type EndpointParts, formatEndpoint } from './endpoint.js';
 import { FrameQueue, type FrameQueueLimits } from './frame-queue.js';
 import type { HandshakeRefusals } from './handshake-refusals.js';
+import { MAX_REPLY_BYTES } from './limits.js';
 import type { DropReason, MessengerCounters } from './messenger-counters.js';
 import { zeromqContext } from './zeromq-context.js';
 import type { CurveIdentity } from './zeromq-curve.js';
 import { closedByPeer, refusedByPeer } from './zeromq-refusal-texts.js';
 
-/** Larger than any command of a handshake. */
-const MAX_UNREAD_BYTES = 4096;
+/** The same on an encrypted connection, which adds command name, nonce and authenticator; larger than any command of a handshake. */
+const MAX_READ_BYTES = MAX_REPLY_BYTES + 64;
 
 /**
  * resolving -> connecting -> connected <-> retrying; any -> closed, also when the handshake is refused.
@@ -25,6 +26,8 @@ export interface ZeromqPeerOptions {
   readonly refusals: HandshakeRefusals;
   /** Keys, or null for plaintext. */
   readonly curve: CurveIdentity | null;
+  /** An answer that came on this connection. */
+  readonly onReply: (frame: Uint8Array) => void;
   /** An established connection broke. */
   readonly onLost: () => void;
   /** The peer is of no use any more (name or socket cannot be had, handshake refused): the owner removes it, so that a later frame starts afresh. */
@@ -115,9 +118,9 @@ export class ZeromqPeer {
         linger: 0,
         ipv6: false,
         sendHighWaterMark: 64,
-        // Nothing is ever read here: a peer that sends on this connection must not fill our memory.
-        maxMessageSize: MAX_UNREAD_BYTES,
-        receiveHighWaterMark: 1,
+        // Only short answers come here: a peer that sends more on this connection must not fill our memory.
+        maxMessageSize: MAX_READ_BYTES,
+        receiveHighWaterMark: 16,
         reconnectInterval: 100,
         reconnectMaxInterval: 1000,
         connectTimeout: 5000,
@@ -128,6 +131,7 @@ export class ZeromqPeer {
       // Read here: creating the monitor takes sockets too and may fail.
       this.#monitor = this.#dealer.events;
       void this.#watch(this.#dealer, this.#monitor);
+      void this.#readReplies(this.#dealer);
       this.#dealer.connect(`tcp://${address}:${port}`);
     } catch {
       // Out of sockets or descriptors. `send` never throws for a peer that cannot be reached; the counter says why.
@@ -158,6 +162,25 @@ export class ZeromqPeer {
       }
       if (event === undefined || this.#state === 'closed') return;
       this.#onMonitorEvent(event);
+    }
+  }
+
+  async #readReplies(dealer: Dealer): Promise<void> {
+    while (!dealer.closed) {
+      let parts: Buffer[] | undefined;
+      try {
+        // Resolves with undefined when the socket is closed with a receive under way, whatever its type says.
+        parts = await dealer.receive();
+      } catch (error) {
+        if (dealer.closed) return;
+        // A wake-up without a message.
+        if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+        throw error;
+      }
+      if (parts === undefined || this.#state === 'closed') return;
+      const frame = parts[0];
+      if (parts.length !== 1 || frame === undefined) this.#options.counters.dropped('malformed-message');
+      else this.#options.onReply(frame);
     }
   }
 

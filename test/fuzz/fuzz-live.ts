@@ -8,6 +8,7 @@ import { type CorpusFrame, frameCorpus } from './frame-corpus.js';
 import { mutateFrame } from './mutate-frame.js';
 
 const FRAMES_PER_ROUND = 500;
+const STRANGER = { kind: 'accepted', connection: 'stranger' } as const;
 
 export interface LiveFuzzResult {
   readonly completed: number;
@@ -59,12 +60,15 @@ export async function fuzzLive(options: { readonly frames: number; readonly seed
     const target = random.below(2) as 0 | 1;
     const reason = refusalOf(bytes);
     if (reason !== null) expectedRefusals[target][reason] = (expectedRefusals[target][reason] ?? 0) + 1;
-    (doors[target] as FakeMessenger).deliver(bytes);
+    const door = doors[target] as FakeMessenger;
+    // On the liar's own connection, or on one of a stranger.
+    const isLiar = random.chance(0.6);
+    door.deliver(bytes, isLiar ? pair.network.originOf(liar.transceiver.endpoint, door.endpoint) : STRANGER);
     if ((sent + 1) % FRAMES_PER_ROUND !== 0) continue;
     await transfer(pair, random, pair.context, pair.generation, id++);
     completed++;
     // It may have said goodbye.
-    for (const door of doors.slice(0, 2)) door.deliver(hello.slice());
+    for (const door of doors.slice(0, 2)) liar.messenger.send(door.endpoint, hello.slice());
     await pair.run(20);
     pair.network.log.length = 0;
   }

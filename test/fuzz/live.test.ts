@@ -1,9 +1,10 @@
 import { describe, expect, it } from 'vitest';
-import { decodeFrame } from '../../src/wire/frame-codec.js';
+import { decodeFrame, encodeFrame } from '../../src/wire/frame-codec.js';
 import { badFrameOf, fuzzLive } from './fuzz-live.js';
 import { transferred } from './transferred-pair.js';
 
 const FRAMES = 50_000;
+const NO_FRAME = new Uint8Array(40);
 
 describe('a live transceiver under mutated frames', () => {
   it(`${FRAMES} of them: healthy requests complete with their bytes, every refusal is counted, nothing is left behind`, async () => {
@@ -32,20 +33,24 @@ describe('a live transceiver under mutated frames', () => {
   }, 240_000);
 
   it('a peer is told of its bad frames once a second, however many it sends', async () => {
-    const { pair, door, incarnation } = await transferred();
+    const { pair, door, incarnation, origin } = await transferred();
     pair.network.log.length = 0;
-    for (let i = 0; i < 5000; i++) door.deliver(badFrameOf(incarnation));
+    for (let i = 0; i < 5000; i++) door.deliver(badFrameOf(incarnation), origin);
     await pair.run(500);
     const errors = (): number => pair.network.sentTypes().filter((type) => type === 'ERROR').length;
     expect(errors()).toBe(1);
     await pair.run(600);
-    for (let i = 0; i < 5000; i++) door.deliver(badFrameOf(incarnation));
+    for (let i = 0; i < 5000; i++) door.deliver(badFrameOf(incarnation), origin);
     expect(errors()).toBe(2);
     expect(pair.context.transceiver.stats().counters['wire_error:truncated']).toBe(10_000);
-    // A stranger is told nothing: the address would be of its choosing.
-    for (let i = 0; i < 100; i++) door.deliver(badFrameOf(incarnation + 1000n));
-    await pair.run(2000);
-    expect(errors()).toBe(2);
+    // A stranger is told on its own connection, and as rarely.
+    const stranger = pair.network.bind();
+    const { endpoint } = pair.context.transceiver;
+    stranger.send(endpoint, encodeFrame({ type: 'CANCEL_ACK', rid: 1n, ticket: 1n }, { incarnation: 5n }));
+    for (let i = 0; i < 100; i++) pair.network.sayAs(stranger.endpoint, endpoint, NO_FRAME);
+    await pair.run(900);
+    expect(pair.network.sentTypes(({ to }) => to === stranger.endpoint)).toEqual(['ERROR']);
+    expect(errors()).toBe(3);
     expect(
       decodeFrame(pair.network.log.find(({ message }) => message.type === 'ERROR')?.bytes ?? new Uint8Array()),
     ).toMatchObject({

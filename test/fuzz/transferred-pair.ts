@@ -1,4 +1,5 @@
 import { decodeFrame } from '../../src/wire/frame-codec.js';
+import type { FrameOrigin } from '../../src/wire/messenger.js';
 import type { FakeMessenger } from '../sim-lite/fake-messenger.js';
 import { makeRequest, TransferPair } from '../sim-lite/transfer-pair.js';
 
@@ -9,6 +10,8 @@ export async function transferred(): Promise<{
   readonly door: FakeMessenger;
   /** Of the generation server. */
   readonly incarnation: bigint;
+  /** How the context server knows its frames. */
+  readonly origin: FrameOrigin;
 }> {
   const pair = new TransferPair();
   const doors: FakeMessenger[] = [];
@@ -33,5 +36,7 @@ export async function transferred(): Promise<{
   await pair.run(100);
   const hello = pair.network.log.find(({ from }) => from === pair.generation.transceiver.endpoint);
   if (hello === undefined || pair.generation.settled[0]?.outcome !== 'completed') throw new Error('no transfer');
-  return { pair, door: doors[0] as FakeMessenger, incarnation: decodeFrame(hello.bytes).incarnation };
+  const { incarnation } = decodeFrame(hello.bytes);
+  const origin = pair.network.originOf(pair.generation.transceiver.endpoint, pair.context.transceiver.endpoint);
+  return { pair, door: doors[0] as FakeMessenger, incarnation, origin };
 }

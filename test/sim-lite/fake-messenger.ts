@@ -1,6 +1,8 @@
 import { decodeFrame } from '../../src/wire/frame-codec.js';
+import { WIRE_VERSIONS, type WireVersions } from '../../src/wire/frame-header.js';
+import { MAX_CONNECTIONS, MAX_REPLY_BYTES } from '../../src/wire/limits.js';
 import type { ReceivedMessage } from '../../src/wire/messages.js';
-import type { Messenger } from '../../src/wire/messenger.js';
+import type { FrameOrigin, Messenger } from '../../src/wire/messenger.js';
 import type { FakeClock } from './fake-clock.js';
 import { seededRandom } from './seeded-random.js';
 
@@ -34,6 +36,8 @@ export interface NetworkOptions {
   readonly duplication?: number;
   /** Extra delay, uniform in [0, jitterMs): reorders. */
   readonly jitterMs?: number;
+  /** Of each messenger. */
+  readonly maxConnections?: number;
 }
 
 /**
@@ -42,6 +46,8 @@ export interface NetworkOptions {
  */
 export class FakeNetwork {
   readonly clock: FakeClock;
+  /** What may be on the wires; tests of other versions widen it. */
+  versions: WireVersions = WIRE_VERSIONS;
   /** Every frame sent, with its fate. */
   readonly log: (FrameInFlight & { readonly fate: Required<Fate> })[] = [];
   readonly #options: Required<NetworkOptions>;
@@ -49,17 +55,19 @@ export class FakeNetwork {
   readonly #live = new Map<string, FakeMessenger>();
   #rules: FaultRule[] = [];
   #nextPort = 20_000;
+  #nextConnection = 1;
 
   constructor(clock: FakeClock, options: NetworkOptions = {}) {
     this.clock = clock;
-    this.#options = { seed: 1, latencyMs: 0.1, loss: 0, duplication: 0, jitterMs: 0, ...options };
+    const defaults = { seed: 1, latencyMs: 0.1, loss: 0, duplication: 0, jitterMs: 0, maxConnections: MAX_CONNECTIONS };
+    this.#options = { ...defaults, ...options };
     this.#random = seededRandom(this.#options.seed);
   }
 
   /** A messenger bound to `endpoint`; the endpoint of one that was killed or closed may be taken again. */
   bind(endpoint = `tcp://127.0.0.1:${this.#nextPort++}`): FakeMessenger {
     if (this.#live.has(endpoint)) throw new Error(`${endpoint} is in use`);
-    const messenger = new FakeMessenger(this, endpoint);
+    const messenger = new FakeMessenger(this, endpoint, this.#options.maxConnections);
     this.#live.set(endpoint, messenger);
     return messenger;
   }
@@ -100,21 +108,47 @@ export class FakeNetwork {
     return this.log.filter(filter).map((frame) => frame.message.type);
   }
 
-  /** Internal to FakeMessenger. */
-  transmit(from: FakeMessenger, to: string, bytes: Uint8Array, connection: number): void {
-    const frame: FrameInFlight = {
-      from: from.endpoint,
-      to,
-      bytes: bytes.slice(),
-      message: decodeFrame(bytes).message,
-      sentAt: this.clock.now(),
-      index: this.log.length,
-    };
-    const fate = this.#decide(frame);
-    this.log.push({ ...frame, fate });
+  /** What the process at `from` might say as well: on its own connection, past rules and log. It has to have sent something to `to` before. */
+  sayAs(from: string, to: string, bytes: Uint8Array): void {
+    const origin = this.originOf(from, to);
+    this.clock.setTimer(this.#options.latencyMs, () => this.#live.get(to)?.deliver(bytes.slice(), origin));
+  }
+
+  /** How the process at `to` sees frames of the one at `from`. */
+  originOf(from: string, to: string): FrameOrigin {
+    const sender = this.#live.get(from);
+    const connection = sender?.connectionTo(to);
+    if (sender === undefined || connection === undefined) throw new Error(`${from} has no connection to ${to}`);
+    return { kind: 'accepted', connection: tokenOf(sender, connection) };
+  }
+
+  /** Internal to FakeMessenger: never the same twice, for a new process at an old endpoint either. */
+  nextConnection(): number {
+    return this.#nextConnection++;
+  }
+
+  /** Internal to FakeMessenger: an answer on the connection that another one made to `from`. */
+  transmitReply(from: FakeMessenger, token: string, bytes: Uint8Array): void {
+    const to = this.#live.get(token.slice(token.indexOf('@') + 1));
+    if (to === undefined || bytes.length > MAX_REPLY_BYTES) return;
+    const { endpoint } = from;
+    const { frame, fate } = this.#sent(from, to.endpoint, bytes);
     for (let copy = 0; copy < fate.copies; copy++) {
       this.clock.setTimer(this.#options.latencyMs + fate.delayMs, () => {
-        if (from.connectionTo(to) === connection) this.#live.get(to)?.deliver(frame.bytes.slice());
+        const connection = to.connectionTo(endpoint);
+        if (connection !== undefined && tokenOf(to, connection) === token)
+          to.deliver(frame.bytes.slice(), { kind: 'dialed', endpoint });
+      });
+    }
+  }
+
+  /** Internal to FakeMessenger. */
+  transmit(from: FakeMessenger, to: string, bytes: Uint8Array, connection: number): void {
+    const { frame, fate } = this.#sent(from, to, bytes);
+    for (let copy = 0; copy < fate.copies; copy++) {
+      this.clock.setTimer(this.#options.latencyMs + fate.delayMs, () => {
+        if (from.connectionTo(to) !== connection) return;
+        this.#live.get(to)?.deliver(frame.bytes.slice(), { kind: 'accepted', connection: tokenOf(from, connection) });
       });
     }
   }
@@ -122,6 +156,20 @@ export class FakeNetwork {
   /** Internal to FakeMessenger. */
   closed(endpoint: string): void {
     this.#unbind(endpoint);
+  }
+
+  #sent(from: FakeMessenger, to: string, bytes: Uint8Array): { frame: FrameInFlight; fate: Required<Fate> } {
+    const frame: FrameInFlight = {
+      from: from.endpoint,
+      to,
+      bytes: bytes.slice(),
+      message: decodeFrame(bytes, this.versions).message,
+      sentAt: this.clock.now(),
+      index: this.log.length,
+    };
+    const fate = this.#decide(frame);
+    this.log.push({ ...frame, fate });
+    return { frame, fate };
   }
 
   #unbind(endpoint: string): void {
@@ -143,30 +191,37 @@ export class FakeNetwork {
 /** One rank's messenger in a FakeNetwork. */
 export class FakeMessenger implements Messenger {
   readonly endpoint: string;
+  readonly maxConnections: number;
   readonly #network: FakeNetwork;
   #state: 'open' | 'closed' = 'open';
-  #onFrame: ((frame: Uint8Array) => void) | null = null;
+  #onFrame: ((frame: Uint8Array, origin: FrameOrigin) => void) | null = null;
   #onDisconnect: ((endpoint: string) => void) | null = null;
   /** Peers sent to, and the number of the connection; a frame of an older connection never arrives. */
   readonly #connections = new Map<string, number>();
-  #nextConnection = 1;
 
-  constructor(network: FakeNetwork, endpoint: string) {
+  constructor(network: FakeNetwork, endpoint: string, maxConnections: number) {
     this.#network = network;
     this.endpoint = endpoint;
+    this.maxConnections = maxConnections;
   }
 
   send(endpoint: string, frame: Uint8Array): void {
     if (this.#state === 'closed') return;
     let connection = this.#connections.get(endpoint);
     if (connection === undefined) {
-      connection = this.#nextConnection++;
+      connection = this.#network.nextConnection();
       this.#connections.set(endpoint, connection);
     }
     this.#network.transmit(this, endpoint, frame, connection);
   }
 
-  onFrame(listener: (frame: Uint8Array) => void): void {
+  reply(origin: FrameOrigin, frame: Uint8Array): void {
+    if (this.#state === 'closed') return;
+    if (origin.kind === 'dialed') this.send(origin.endpoint, frame);
+    else this.#network.transmitReply(this, origin.connection, frame);
+  }
+
+  onFrame(listener: (frame: Uint8Array, origin: FrameOrigin) => void): void {
     this.#onFrame = listener;
   }
 
@@ -188,8 +243,8 @@ export class FakeMessenger implements Messenger {
     return this.#connections.get(endpoint);
   }
 
-  deliver(frame: Uint8Array): void {
-    if (this.#state === 'open') this.#onFrame?.(frame);
+  deliver(frame: Uint8Array, origin: FrameOrigin): void {
+    if (this.#state === 'open') this.#onFrame?.(frame, origin);
   }
 
   die(): void {
@@ -204,4 +259,8 @@ export class FakeMessenger implements Messenger {
       if (this.#state === 'open') this.#onDisconnect?.(endpoint);
     });
   }
+}
+
+function tokenOf(from: FakeMessenger, connection: number): string {
+  return `${connection}@${from.endpoint}`;
 }

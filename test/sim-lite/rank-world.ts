@@ -39,6 +39,7 @@ export interface InstanceShape {
 
 export interface Rank {
   readonly place: RankPlaceInDp;
+  readonly incarnation: bigint;
   readonly transceiver: KvCacheTransceiver;
   readonly messenger: FakeMessenger;
   readonly agent: SimAgent;
@@ -293,7 +294,19 @@ export class RankWorld {
       newTicket: () => nextTicket++,
       log: { warn: (message) => void warnings.push(message), info: () => {} },
     });
-    const rank = { place, transceiver, messenger, agent, cache, table, tokensPerBlock, kvHeads, warnings, settled: [] };
+    const rank = {
+      place,
+      incarnation,
+      transceiver,
+      messenger,
+      agent,
+      cache,
+      table,
+      tokensPerBlock,
+      kvHeads,
+      warnings,
+      settled: [],
+    };
     this.ranks.push(rank);
     return rank;
   }

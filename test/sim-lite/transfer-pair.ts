@@ -7,7 +7,7 @@ import { AUX_SLOT_BYTES, AuxBuffer } from '../../src/session/aux-buffer.js';
 import type { Settled } from '../../src/session/cache-transceiver.js';
 import { KvCacheTransceiver } from '../../src/transceiver.js';
 import { FakeClock } from './fake-clock.js';
-import { FakeNetwork } from './fake-messenger.js';
+import { type FakeMessenger, FakeNetwork } from './fake-messenger.js';
 import { type SimAgent, SimFabric } from './sim-agent.js';
 import { TableCache } from './table-cache.js';
 
@@ -26,6 +26,7 @@ export interface Shape {
 /** One server: a transceiver with its own memory, cache and agent. */
 export interface Server {
   readonly transceiver: KvCacheTransceiver;
+  readonly messenger: FakeMessenger;
   /** A test that brings its own agents may use what every agent has, and `run`. */
   readonly agent: SimAgent;
   readonly cache: TableCache;
@@ -120,7 +121,7 @@ export class TransferPair {
       newTicket: () => nextTicket++,
       log: { warn: (message) => void warnings.push(message), info: () => {} },
     });
-    return { transceiver, agent, cache, table, warnings, settled: [] };
+    return { transceiver, messenger, agent, cache, table, warnings, settled: [] };
   }
 
   /** Lets `ms` pass in small steps; the agents move what they can at each, and outcomes are collected. */
@@ -174,9 +175,11 @@ export function makeRequest(
     readonly endpoint?: string;
     readonly pipelined?: boolean;
     readonly rid?: bigint;
+    /** Who may ask for it. */
+    readonly generation?: string;
   } = {},
 ): LlmRequest {
-  const { promptLen = 16, endpoint = null, pipelined = true, rid = 1n << 41n } = options;
+  const { promptLen = 16, endpoint = null, pipelined = true, rid = 1n << 41n, generation = null } = options;
   return {
     id,
     promptTokens: Uint32Array.from({ length: promptLen }, (_, i) => i + id * 1000),
@@ -189,6 +192,7 @@ export function makeRequest(
       disaggRequestId: rid,
       ctxDpRank: null,
       ctxInfoEndpoint: endpoint,
+      genInfoEndpoint: generation,
       firstGenTokens: [],
       draftTokens: [],
       traceparent: '',

@@ -207,6 +207,8 @@ export class Life {
       disaggRequestId: DIRECT_ID_BASE + BigInt(this.item.number),
       ctxDpRank: null,
       ctxInfoEndpoint: this.#o.context.infoEndpoint,
+      // Whoever hands out requests may say whose they are, or not.
+      genInfoEndpoint: this.item.number % 2 === 0 ? this.#o.generation.infoEndpoint : null,
       // A generation half that comes without an answer brings what the answer would have said.
       firstGenTokens: this.item.style === 'context_first' ? [tokenAt(this.#prompt, 0)] : [],
       draftTokens: [],

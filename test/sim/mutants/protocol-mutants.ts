@@ -3,6 +3,7 @@ import type { Mutant } from './mutant.js';
 const REPORTS = 'src/session/writer-reports.ts';
 const REPEATER = 'src/session/repeater.ts';
 const REGISTRY = 'src/session/peer-registry.ts';
+const LIVENESS = 'src/session/peer-liveness.ts';
 const GREETINGS = 'src/session/greetings.ts';
 const LEDGER = 'src/session/transfer-ledger.ts';
 const EARLY = 'src/session/early-requests.ts';
@@ -20,14 +21,14 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a report is sent before it is recorded, and the record is lost',
     file: REPORTS,
-    find: 'publish(endpoint: string, report: WriterReport): void {\n    this.#known.set(report.ticket, report);',
+    find: 'publish(endpoint: string, report: WriterReport): void {\n    this.#known.set(report.ticket, report, endpoint);',
     replace: 'publish(endpoint: string, report: WriterReport): void {',
   },
   {
     name: 'the answer to a question is not remembered',
     file: REPORTS,
-    find: 'answer(endpoint: string, report: WriterReport): void {\n    this.#known.set(report.ticket, report);',
-    replace: 'answer(endpoint: string, report: WriterReport): void {',
+    find: 'answer(to: Correspondent, report: WriterReport): void {\n    this.#known.set(report.ticket, report, ownerOf(to));',
+    replace: 'answer(to: Correspondent, report: WriterReport): void {',
   },
   {
     name: 'an ack of the undrained report answers the drained one',
@@ -56,12 +57,12 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a new process at an endpoint is taken for the old one',
     file: REGISTRY,
-    find: 'if (known !== undefined && known.incarnation !== incarnation) {',
-    replace: 'if (known !== undefined && known.incarnation < 0n) {',
+    find: 'if (known !== undefined && known.incarnation !== incarnation)\n',
+    replace: 'if (known !== undefined && known.incarnation < 0n)\n',
   },
   {
     name: 'a silent peer is never lost',
-    file: REGISTRY,
+    file: LIVENESS,
     find: 'if (now - (this.#lastHeardMs.get(peer) ?? now) >= PEER_DEAD_AFTER_MS)',
     replace: 'if (now < 0)',
   },
@@ -80,19 +81,19 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'HELLO is sent once',
     file: GREETINGS,
-    find: 'this.#repeater.start(endpoint, () => send(nonce));',
-    replace: 'send(nonce);',
+    find: 'this.#repeater.start(endpoint, () => send(nonce, attempts++));',
+    replace: 'send(nonce, attempts++);',
   },
   {
     name: 'an accepted HELLO that is repeated gets no answer',
     file: REGISTRY,
-    find: 'this.#accept(endpoint, hello.nonce);\n      return;',
+    find: 'this.#answers.accept(claim);\n      return;',
     replace: 'return;',
   },
   {
     name: 'a stranger’s ping is not answered',
     file: REGISTRY,
-    find: "this.#channel.send(ping.endpoint, { type: 'GOODBYE', endpoint: this.#channel.endpoint, drainMs: 0, reason });",
+    find: "this.#channel.reply(origin, { type: 'GOODBYE', endpoint, drainMs: 0, reason });",
     replace: 'void reason;',
   },
   {
@@ -116,8 +117,8 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a remembered cancel is not taken',
     file: EARLY,
-    find: 'const message = this.#cancels.get(rid) ?? null;',
-    replace: 'const message = null as string | null;',
+    find: 'const cancels = this.#cancels.get(rid) ?? [];\n',
+    replace: 'const cancels: EarlyCancel[] = [];\n',
   },
   {
     name: 'the queue clock never runs out',
@@ -152,7 +153,7 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a peer is believed by its endpoint, not its incarnation',
     file: TRANSCEIVER,
-    find: 'const peer = this.#peers.sender(incarnation);',
-    replace: 'const peer = this.#peers.sender(incarnation) ?? this.#peers.peers[0] ?? null;',
+    find: 'const peer = this.#peers.sender(incarnation, origin);',
+    replace: 'const peer = this.#peers.sender(incarnation, origin) ?? this.#peers.peers[0] ?? null;',
   },
 ];

@@ -7,7 +7,7 @@ const ASKING = 'src/session/writer-asking.ts';
 const TALK = 'src/session/writer-talk.ts';
 const CONSENSUS = 'src/executor/rank-consensus.ts';
 const LEDGER = 'src/session/transfer-ledger.ts';
-const SENDER = 'src/session/sender.ts';
+const QUESTIONS = 'src/session/receiver-questions.ts';
 const FAREWELLS = 'src/session/farewells.ts';
 const EXECUTOR = 'src/executor/executor.ts';
 const AGENT = 'test/sim/parts/sim-agent.ts';
@@ -162,9 +162,9 @@ export const RANK_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a receiver that has not asked cannot cancel',
-    file: SENDER,
+    file: QUESTIONS,
     find: 'if (session?.outcome === null && mayCancelUnasked(peer, session))',
-    replace: 'if (false)',
+    replace: 'if (session !== undefined && session.rid < 0n)',
   },
   {
     // Of the simulated arena: shows that what a region leaks is seen.

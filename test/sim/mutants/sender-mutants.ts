@@ -1,6 +1,7 @@
 import type { Mutant } from './mutant.js';
 
 const FILE = 'src/session/sender.ts';
+const QUESTIONS = 'src/session/receiver-questions.ts';
 const SESSION = 'src/session/tx-session.ts';
 const ADMISSION = 'src/session/receiver-admission.ts';
 const TASK = 'src/session/send-task.ts';
@@ -120,7 +121,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a cancel before the session exists is forgotten',
-    file: FILE,
+    file: QUESTIONS,
     find: 'this.#cancelEarly(peer, cancel, error);',
     replace: '{}',
   },
@@ -138,7 +139,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a repeated REQUEST_DATA registers a second receiver',
-    file: FILE,
+    file: QUESTIONS,
     find: 'if (session?.receivers.has(ticket) === true) {\n      this.#accepted(peer, rid, ticket);\n      return;\n    }',
     replace: '',
   },
@@ -150,9 +151,9 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a cancel from the peer is answered but not obeyed',
-    file: FILE,
-    find: 'if (session?.receivers.has(ticket) === true) {\n      this.#end(',
-    replace: 'if (session?.receivers.has(-1n) === true) {\n      this.#end(',
+    file: QUESTIONS,
+    find: 'if (session?.receivers.has(ticket) === true) {\n      this.#o.cancel(',
+    replace: 'if (session?.receivers.has(-1n) === true) {\n      this.#o.cancel(',
   },
   {
     name: 'a report of DONE may follow CANCELLED',
@@ -193,8 +194,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a stranger is told drained whatever was reported',
-    file: FILE,
-    find: 'if (this.#reports.repeat(endpoint, ticket)) return;\n    if (this.#isForeign(message, peer)) return;\n    const text =',
+    file: QUESTIONS,
+    find: "if (this.#reports.repeat(asker, ticket)) return;\n    if (this.#isForeign(message, 'kind' in asker ? null : asker)) return;\n    const text =",
     replace: 'const text =',
   },
 ];

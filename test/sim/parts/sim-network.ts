@@ -1,5 +1,6 @@
+import { MAX_CONNECTIONS, MAX_REPLY_BYTES } from '../../../src/wire/limits.js';
 import { MessageType, type ReceivedMessage } from '../../../src/wire/messages.js';
-import type { Messenger } from '../../../src/wire/messenger.js';
+import type { FrameOrigin, Messenger } from '../../../src/wire/messenger.js';
 import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import type { Scheduler, SimProcess } from '../core/scheduler.js';
@@ -11,6 +12,8 @@ const NAMES: readonly string[] = (() => {
   for (const [name, number] of Object.entries(MessageType)) names[number] = name;
   return names;
 })();
+
+type AcceptedOrigin = Extract<FrameOrigin, { kind: 'accepted' }>;
 
 /** What the network does to one frame. */
 export interface FrameFate {
@@ -49,6 +52,7 @@ export class SimNetwork {
   readonly #bound = new Map<string, SimMessenger>();
   readonly #links = new Map<string, { index: number; readonly random: Random; readonly id: number }>();
   #rule: FrameRule = () => null;
+  #nextConnection = 1;
   readonly counts = new Map<MessageName, number>();
 
   constructor(scheduler: Scheduler, journal: Journal, seed: number) {
@@ -81,10 +85,37 @@ export class SimNetwork {
 
   /** Bytes from nowhere, as a stranger would send them. */
   inject(to: string, bytes: Uint8Array): void {
-    this.#bound.get(to)?.deliver(bytes.slice());
+    this.#bound.get(to)?.deliver(bytes.slice(), { kind: 'accepted', connection: 'nowhere' });
   }
 
-  transmit(from: SimMessenger, to: string, bytes: Uint8Array, connection: number): void {
+  /** A new connection from this endpoint: never the same token twice, for a new process there either. */
+  connection(endpoint: string): AcceptedOrigin {
+    return { kind: 'accepted', connection: `${this.#nextConnection++}@${endpoint}` };
+  }
+
+  transmit(from: SimMessenger, to: string, bytes: Uint8Array, origin: AcceptedOrigin): void {
+    this.#carry(from, to, bytes, (survives, arrived) => {
+      if (survives || from.connectionTo(to) === origin) this.#bound.get(to)?.deliver(arrived, origin);
+    });
+  }
+
+  /** An answer on the connection that another one made to `from`. */
+  transmitReply(from: SimMessenger, { connection }: AcceptedOrigin, bytes: Uint8Array): void {
+    const to = connection.slice(connection.indexOf('@') + 1);
+    if (bytes.length > MAX_REPLY_BYTES) return;
+    this.#carry(from, to, bytes, (_, arrived) => {
+      const asker = this.#bound.get(to);
+      if (asker?.connectionTo(from.endpoint)?.connection === connection)
+        asker.deliver(arrived, { kind: 'dialed', endpoint: from.endpoint });
+    });
+  }
+
+  #carry(
+    from: SimMessenger,
+    to: string,
+    bytes: Uint8Array,
+    arrive: (survives: boolean, arrived: Uint8Array) => void,
+  ): void {
     const type = (NAMES[bytes[TYPE_OFFSET] as number] ?? 'UNKNOWN') as MessageName;
     this.counts.set(type, (this.counts.get(type) ?? 0) + 1);
     const link = this.#link(from.endpoint, to);
@@ -106,8 +137,7 @@ export class SimNetwork {
       const arrives = latency + delayMs + (copy === 0 ? 0 : random.real(0, 5));
       const owner = this.#bound.get(to)?.process ?? null;
       this.#scheduler.at(arrives, owner === null || owner.state === 'dead' ? null : owner, () => {
-        if (!survives && from.connectionTo(to) !== connection) return;
-        this.#bound.get(to)?.deliver((fate?.bytes ?? bytes).slice());
+        arrive(survives, (fate?.bytes ?? bytes).slice());
       });
     }
   }
@@ -135,13 +165,13 @@ export class SimNetwork {
 /** One process's messenger. */
 export class SimMessenger implements Messenger {
   readonly endpoint: string;
+  readonly maxConnections = MAX_CONNECTIONS;
   readonly process: SimProcess;
   readonly #network: SimNetwork;
   #open = true;
-  #onFrame: (frame: Uint8Array) => void = () => {};
+  #onFrame: (frame: Uint8Array, origin: FrameOrigin) => void = () => {};
   #onDisconnect: (endpoint: string) => void = () => {};
-  readonly #connections = new Map<string, number>();
-  #nextConnection = 1;
+  readonly #connections = new Map<string, AcceptedOrigin>();
 
   constructor(network: SimNetwork, endpoint: string, process: SimProcess) {
     this.#network = network;
@@ -153,13 +183,19 @@ export class SimMessenger implements Messenger {
     if (!this.#open) return;
     let connection = this.#connections.get(endpoint);
     if (connection === undefined) {
-      connection = this.#nextConnection++;
+      connection = this.#network.connection(this.endpoint);
       this.#connections.set(endpoint, connection);
     }
     this.#network.transmit(this, endpoint, frame, connection);
   }
 
-  onFrame(listener: (frame: Uint8Array) => void): void {
+  reply(origin: FrameOrigin, frame: Uint8Array): void {
+    if (!this.#open) return;
+    if (origin.kind === 'dialed') this.send(origin.endpoint, frame);
+    else this.#network.transmitReply(this, origin, frame);
+  }
+
+  onFrame(listener: (frame: Uint8Array, origin: FrameOrigin) => void): void {
     this.#onFrame = listener;
   }
 
@@ -179,12 +215,12 @@ export class SimMessenger implements Messenger {
     return Promise.resolve();
   }
 
-  connectionTo(endpoint: string): number | undefined {
+  connectionTo(endpoint: string): AcceptedOrigin | undefined {
     return this.#connections.get(endpoint);
   }
 
-  deliver(frame: Uint8Array): void {
-    if (this.#open && this.process.state !== 'dead') this.#onFrame(frame);
+  deliver(frame: Uint8Array, origin: FrameOrigin): void {
+    if (this.#open && this.process.state !== 'dead') this.#onFrame(frame, origin);
   }
 
   loseConnection(endpoint: string): void {

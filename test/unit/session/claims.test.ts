@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import type { RankRequest } from '../../sim-lite/rank-world.js';
+import type { Rank, RankRequest } from '../../sim-lite/rank-world.js';
+import { Stranger } from '../../sim-lite/stranger.js';
 import { completes, forge, helloOf, underWay } from './under-way.js';
 
 describe('a stranger that speaks for a live peer', () => {
@@ -32,14 +33,54 @@ describe('a stranger that speaks for a live peer', () => {
     await completes(world, sent, received);
   });
 
-  it('HELLO with its incarnation and another endpoint does not take over its frames', async () => {
+  for (const first of ['liar', 'victim'] as const)
+    it(`HELLO with its incarnation, greeted first by the ${first}: both are peers, neither has the other’s frames`, async () => {
+      const { world, context, generation, sent, received } = await underWay();
+      const [third] = (await world.instance('third')) as [Rank];
+      const options = { rid: (1n << 41n) + 5n, firstSlot: 1, endpoint: context.transceiver.endpoint };
+      const { hello } = helloOf(world, generation);
+      const asThird = async (): Promise<void> => {
+        world.ask(world.place([third], 'generation', options));
+        await world.run(50);
+      };
+      if (first === 'victim') await asThird();
+      const liar = new Stranger(world.network, third.incarnation);
+      liar.greet(context.transceiver.endpoint, hello);
+      await world.run(50);
+      if (first === 'liar') await asThird();
+      expect(context.transceiver.stats().peers).toHaveLength(3);
+      const goodbye = { type: 'GOODBYE', endpoint: third.transceiver.endpoint, drainMs: 0, reason: '' } as const;
+      liar.say(context.transceiver.endpoint, goodbye);
+      await world.run(50);
+      expect(context.transceiver.stats().peers).toEqual([
+        expect.stringContaining(generation.transceiver.endpoint),
+        expect.stringContaining(third.transceiver.endpoint),
+      ]);
+      const theirs = world.place([context], 'context', { rid: options.rid, firstSlot: 1 });
+      world.chunk(theirs, 0, 16);
+      await world.run(100);
+      expect(third.settled.map(({ outcome }) => outcome)).toEqual(['completed']);
+      await completes(world, sent, received);
+    });
+
+  it('GOODBYE with its incarnation and its endpoint, by another connection, is asked about and ends nothing', async () => {
+    const { world, context, generation, sent, received } = await underWay();
+    const { incarnation } = helloOf(world, generation);
+    const { endpoint } = generation.transceiver;
+    forge(world, context, { type: 'GOODBYE', endpoint, drainMs: 0, reason: 'forged' }, incarnation);
+    await world.run(50);
+    expect(context.transceiver.stats().counters).toMatchObject({ 'unknown_peer:GOODBYE': 1 });
+    expect(context.transceiver.stats().counters['peers_lost']).toBeUndefined();
+    await completes(world, sent, received);
+  });
+
+  it('its whole HELLO, by another connection, changes nothing', async () => {
     const { world, context, generation, sent, received } = await underWay();
     const { hello, incarnation } = helloOf(world, generation);
-    const endpoint = 'tcp://127.0.0.1:9';
-    const claim = { ...hello, rankInfo: { ...hello.rankInfo, endpoint, rankEndpoints: [endpoint] } };
-    forge(world, context, claim, incarnation);
+    forge(world, context, hello, incarnation);
     await world.run(50);
-    expect(context.transceiver.stats().counters['protocol_error:hello_incarnation']).toBe(1);
+    expect(context.transceiver.stats().counters['claims_refuted']).toBe(1);
+    expect(context.transceiver.stats().counters['peers_lost']).toBeUndefined();
     await completes(world, sent, received);
   });
 

@@ -90,7 +90,6 @@ describe('attention DP, the group of the request not known', () => {
     world.ask(received);
     await world.run(50);
     // The same questions with little time left, so that they run out before the receiver gives up.
-    const stranger = world.network.bind();
     const hurry = (ranks: readonly Rank[]): void => {
       for (const { transceiver } of ranks) {
         const asked = new Map(
@@ -98,9 +97,11 @@ describe('attention DP, the group of the request not known', () => {
             .filter(({ to, message }) => to === transceiver.endpoint && message.type === 'REQUEST_DATA')
             .map(({ from, bytes }) => [from, decodeFrame(bytes)]),
         );
-        for (const { message, incarnation } of asked.values())
-          if (message.type === 'REQUEST_DATA')
-            stranger.send(transceiver.endpoint, encodeFrame({ ...message, timeLeftMs: 200 }, { incarnation }));
+        for (const [from, { message, incarnation }] of asked) {
+          if (message.type !== 'REQUEST_DATA') continue;
+          const hurried = encodeFrame({ ...message, timeLeftMs: 200 }, { incarnation });
+          world.network.sayAs(from, transceiver.endpoint, hurried);
+        }
       }
     };
     hurry(others);

@@ -84,7 +84,7 @@ describe('a question whose time runs out before its request comes', () => {
     const asked = questionTo(world, context);
     const { incarnation } = helloOf(world, generation);
     const hurried = encodeFrame({ ...asked, timeLeftMs: 200 }, { incarnation });
-    world.network.bind().send(context.transceiver.endpoint, hurried);
+    world.network.sayAs(generation.transceiver.endpoint, context.transceiver.endpoint, hurried);
     await world.run(150);
     expect(world.network.log.filter(({ message }) => message.type === 'WRITER_REPORT')).toEqual([]);
     await world.run(300);
@@ -99,7 +99,7 @@ describe('a question whose time runs out before its request comes', () => {
     expect(generation.settled).toMatchObject([{ outcome: 'failed' }]);
     expect(world.leftovers()).toEqual([]);
     // Asked once more, the answer is the same, and moves nothing.
-    world.network.bind().send(context.transceiver.endpoint, hurried);
+    world.network.sayAs(generation.transceiver.endpoint, context.transceiver.endpoint, hurried);
     await world.run(20);
     expect(world.network.sentTypes(({ from }) => from === context.transceiver.endpoint).at(-1)).toBe('WRITER_REPORT');
     mute();
@@ -123,7 +123,8 @@ describe('a question whose time runs out before its request comes', () => {
     const asked = questionTo(world, context);
     const patient = { ...asked, rid: 77n, ticket: 78n, timeLeftMs: 2 ** 32 - 1 };
     const { incarnation } = helloOf(world, generation);
-    world.network.bind().send(context.transceiver.endpoint, encodeFrame(patient, { incarnation }));
+    const frame = encodeFrame(patient, { incarnation });
+    world.network.sayAs(generation.transceiver.endpoint, context.transceiver.endpoint, frame);
     await world.run(RANK_LIMITS.transferQueueTimeoutMs - 200, 100);
     const told = () =>
       world.network.log.filter(({ message }) => message.type === 'WRITER_REPORT' && message.ticket === 78n).length;

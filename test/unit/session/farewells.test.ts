@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { encodeFrame } from '../../../src/wire/index.js';
 import { type InstanceShape, type Rank, type RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
-import { forge, helloOf } from './under-way.js';
+import { speak } from './under-way.js';
 
 const ALL = 16;
 
@@ -165,9 +165,8 @@ describe('CANCEL of a ticket that nobody asked with', () => {
     const cancel = { type: 'CANCEL', rid, from: 'generation', reason: 'forged' } as const;
     let ticket = 0x7000n;
     for (const rank of [...others, generation[0] as Rank]) {
-      const { incarnation } = helloOf(world, rank);
       ticket += 1n;
-      forge(world, context, { ...cancel, ticket, endpoint: rank.transceiver.endpoint }, incarnation);
+      speak(world, rank, context, { ...cancel, ticket, endpoint: rank.transceiver.endpoint });
     }
     const stranger = world.network.bind();
     stranger.send(

@@ -101,7 +101,8 @@ describe('a peer that misbehaves', () => {
       ({ from, message }) => from === other.transceiver.endpoint && message.type === 'HELLO',
     );
     const { incarnation } = decodeFrame(hello?.bytes ?? new Uint8Array());
-    pair.network.bind().send(pair.context.transceiver.endpoint, encodeFrame(cancel, { incarnation }));
+    const frame = encodeFrame(cancel, { incarnation });
+    pair.network.sayAs(other.transceiver.endpoint, pair.context.transceiver.endpoint, frame);
     await pair.run(50);
     const context = makeRequest(101, 'context', { rid });
     pair.context.cache.place(101, SOURCE_SLOTS);
@@ -114,16 +115,13 @@ describe('a peer that misbehaves', () => {
 
   it('reports DONE without ever saying drained: the pages are released one transfer timeout later, and counted', async () => {
     const pair = await TransferPair.create();
-    const forged = pair.network.bind();
-    pair.network.addRule(({ message, from }) =>
-      message.type === 'WRITER_REPORT' && from !== forged.endpoint ? { copies: 0 } : null,
-    );
+    pair.network.addRule(({ message }) => (message.type === 'WRITER_REPORT' ? { copies: 0 } : null));
     expect(await transfer(pair, pair.context, pair.generation, 1)).toBeUndefined();
     const report = pair.network.log.findLast(({ message }) => message.type === 'WRITER_REPORT');
     const frame = decodeFrame(report?.bytes ?? new Uint8Array());
     if (frame.message.type !== 'WRITER_REPORT') throw new Error('no report was sent');
     const undrained = encodeFrame({ ...frame.message, drained: false }, { incarnation: frame.incarnation });
-    forged.send(pair.generation.transceiver.endpoint, undrained);
+    pair.network.sayAs(pair.context.transceiver.endpoint, pair.generation.transceiver.endpoint, undrained);
     await pair.run(100);
     expect(pair.generation.settled).toMatchObject([{ outcome: 'completed' }]);
     expect(pair.generation.cache.isPinned(201)).toBe(true);

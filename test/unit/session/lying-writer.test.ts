@@ -1,17 +1,15 @@
 import { describe, expect, it } from 'vitest';
-import { decodeFrame, type Message } from '../../../src/wire/index.js';
+import type { Message } from '../../../src/wire/index.js';
 import type { SliceResult } from '../../../src/wire/messages.js';
 import { RANK_LIMITS, type RankRequest } from '../../sim-lite/rank-world.js';
-import { completes, forge, questionTo, underWay } from './under-way.js';
+import { completes, questionTo, speak, underWay } from './under-way.js';
 
 type Pair = Awaited<ReturnType<typeof underWay>>;
 
-/** Sends in the name of the real writer, about the real ticket. */
+/** What the writer might say itself, about the real ticket. */
 function liar({ world, context, generation }: Pair) {
   const { rid, ticket } = questionTo(world, context);
-  const sent = world.network.log.find(({ from }) => from === context.transceiver.endpoint);
-  const { incarnation } = decodeFrame(sent?.bytes ?? new Uint8Array());
-  const say = (message: Message): void => forge(world, generation, message, incarnation);
+  const say = (message: Message): void => speak(world, context, generation, message);
   const slice = (rest: Partial<SliceResult>): SliceResult => ({
     ...{
       type: 'SLICE_RESULT',

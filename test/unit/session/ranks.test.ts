@@ -134,7 +134,7 @@ describe('several ranks on either side', () => {
     // The same question with a slot: i32 behind ticket, time, prompt and cached tokens.
     const forged = Uint8Array.from(frame?.bytes ?? []);
     new DataView(forged.buffer).setInt32(24 + 20, 0, true);
-    world.network.bind().send(second?.transceiver.endpoint ?? '', forged);
+    world.network.sayAs(generation ?? '', second?.transceiver.endpoint ?? '', forged);
     await world.run(50);
     expect(outcomes(received)).toEqual(['failed']);
     expect(received[0]?.rank.settled[0]?.error?.message).toContain('another rank sends aux');

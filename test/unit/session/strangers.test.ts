@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { decodeFrame, encodeFrame, type Message } from '../../../src/wire/index.js';
-import { completes, forge, helloOf, questionTo, sentSince, underWay } from './under-way.js';
+import type { Message } from '../../../src/wire/index.js';
+import { completes, forge, questionTo, sentSince, speak, underWay } from './under-way.js';
 
 const LOAD = { sessions: 0, freeAuxSlots: 0 };
 
@@ -54,13 +54,12 @@ describe('answers', () => {
   it('to a known peer go to its endpoint, whatever the frame says', async () => {
     const { world, context, generation, sent, received } = await underWay();
     const elsewhere = world.network.bind();
-    const { incarnation } = helloOf(world, generation);
     const { endpoint } = elsewhere;
     const at = world.clock.now();
     const unknown = { rid: 5n, ticket: 6n, endpoint };
-    forge(world, context, { type: 'PING', endpoint, ...LOAD }, incarnation);
-    forge(world, context, { type: 'CANCEL', ...unknown, from: 'context', reason: '' }, incarnation);
-    forge(world, context, { type: 'CANCEL', ...unknown, from: 'generation', reason: '' }, incarnation);
+    speak(world, generation, context, { type: 'PING', endpoint, ...LOAD });
+    speak(world, generation, context, { type: 'CANCEL', ...unknown, from: 'context', reason: '' });
+    speak(world, generation, context, { type: 'CANCEL', ...unknown, from: 'generation', reason: '' });
     await world.run(30);
     expect(sentSince(world, at, context, endpoint)).toEqual([]);
     expect(sentSince(world, at, context, generation.transceiver.endpoint)).toEqual([
@@ -74,11 +73,9 @@ describe('answers', () => {
   it('a refusal of one whose memory is not loaded goes to its endpoint', async () => {
     const { world, context, generation, sent, received } = await underWay();
     // The context rank is a peer of the generation rank that never greeted it.
-    const frame = world.network.log.find(({ from }) => from === context.transceiver.endpoint);
-    const { incarnation } = decodeFrame(frame?.bytes ?? new Uint8Array());
     const { endpoint } = world.network.bind();
     const at = world.clock.now();
-    forge(world, generation, { ...questionTo(world, context), rid: 7n, ticket: 8n, endpoint }, incarnation);
+    speak(world, context, generation, { ...questionTo(world, context), rid: 7n, ticket: 8n, endpoint });
     await world.run(30);
     expect(sentSince(world, at, generation, endpoint)).toEqual([]);
     expect(sentSince(world, at, generation, context.transceiver.endpoint)).toContain('WRITER_REPORT');
@@ -111,14 +108,13 @@ describe('a ticket that is another’s', () => {
   it('CANCEL for it is dropped and counted: nobody is told that it drained', async () => {
     const parts = await withOther();
     const { world, context, other, question } = parts;
-    const { incarnation } = helloOf(world, other);
     const at = world.clock.now();
     const { rid, ticket, endpoint } = question;
     const cancel = { type: 'CANCEL', rid, ticket, endpoint, from: 'generation', reason: '' } as const;
-    forge(world, context, cancel, incarnation);
+    speak(world, other, context, cancel);
     // The same ticket under another request, which exists or not.
-    forge(world, context, { ...cancel, rid: (1n << 41n) + 5n }, incarnation);
-    forge(world, context, { ...cancel, rid: 77n }, incarnation);
+    speak(world, other, context, { ...cancel, rid: (1n << 41n) + 5n });
+    speak(world, other, context, { ...cancel, rid: 77n });
     forge(world, context, { ...cancel, endpoint: world.network.bind().endpoint }, 99n);
     await world.run(30);
     expect(world.network.log.filter(({ sentAt, message }) => sentAt >= at && message.type === 'WRITER_REPORT')).toEqual(
@@ -131,17 +127,15 @@ describe('a ticket that is another’s', () => {
   it('STATUS and REQUEST_DATA for it are dropped and counted, and the true report is sent', async () => {
     const parts = await withOther();
     const { world, context, other, question } = parts;
-    const { incarnation } = helloOf(world, other);
     const stranger = world.network.bind().endpoint;
-    for (const [frame, from] of [
-      [{ ...question, rid: 77n }, incarnation],
-      [question, incarnation],
-      [{ ...question, rid: 77n, endpoint: stranger }, 99n],
-    ] as const) {
-      forge(world, context, frame, from);
+    for (const frame of [{ ...question, rid: 77n }, question]) {
+      speak(world, other, context, frame);
       const { rid, ticket, endpoint } = frame;
-      forge(world, context, { type: 'STATUS', rid, ticket, endpoint }, from);
+      speak(world, other, context, { type: 'STATUS', rid, ticket, endpoint });
     }
+    const { ticket } = question;
+    forge(world, context, { ...question, rid: 77n, endpoint: stranger }, 99n);
+    forge(world, context, { type: 'STATUS', rid: 77n, ticket, endpoint: stranger }, 99n);
     await world.run(30);
     expect(context.transceiver.stats().counters).toMatchObject({
       'foreign_ticket:STATUS': 3,
@@ -152,10 +146,9 @@ describe('a ticket that is another’s', () => {
 
   it('a question that waits for its request is its asker’s as well', async () => {
     const { world, context, generation, own, other, ownRequests, options } = await withOther();
-    const { incarnation } = helloOf(world, generation);
     const { ticket, endpoint } = own;
-    forge(world, context, { type: 'CANCEL', rid: 77n, ticket, endpoint, from: 'generation', reason: '' }, incarnation);
-    forge(world, context, { type: 'STATUS', rid: 77n, ticket, endpoint }, incarnation);
+    speak(world, generation, context, { type: 'CANCEL', rid: 77n, ticket, endpoint, from: 'generation', reason: '' });
+    speak(world, generation, context, { type: 'STATUS', rid: 77n, ticket, endpoint });
     await world.run(30);
     expect(context.transceiver.stats().counters).toMatchObject({
       'foreign_ticket:CANCEL': 1,
@@ -174,7 +167,7 @@ describe('a ticket that is another’s', () => {
     world.chunk(sent, 8, 16);
     await world.run(50);
     const { rid, ticket } = question;
-    forge(world, context, { type: 'REPORT_ACK', rid, ticket, drained: true }, helloOf(world, other).incarnation);
+    speak(world, other, context, { type: 'REPORT_ACK', rid, ticket, drained: true });
     // No question how it goes may stand in for the repeat.
     world.network.addRule(({ message }) => (message.type === 'STATUS' ? { copies: 0 } : null));
     await world.run(1000);
@@ -199,7 +192,7 @@ describe('CANCEL of the writing side', () => {
     world.ask(own);
     await world.run(30);
     expect(foreign[0]?.rank.transceiver.receiverReady(foreign[0].request)).toBe(true);
-    forge(world, generation, cancel, helloOf(world, other).incarnation);
+    speak(world, other, generation, cancel);
     forge(world, generation, cancel, 99n);
     await world.run(30);
     expect(generation.settled).toEqual([]);
@@ -213,49 +206,15 @@ describe('CANCEL of the writing side', () => {
     const { world, context, generation } = await underWay();
     const { rid, ticket } = questionTo(world, context);
     const { endpoint } = context.transceiver;
-    const frame = world.network.log.find(({ from }) => from === endpoint);
-    const { incarnation } = decodeFrame(frame?.bytes ?? new Uint8Array());
-    const cancel = { type: 'CANCEL', rid, ticket, from: 'context', endpoint, reason: 'done with it' } as const;
-    world.network.bind().send(generation.transceiver.endpoint, encodeFrame(cancel, { incarnation }));
+    speak(world, context, generation, {
+      type: 'CANCEL',
+      rid,
+      ticket,
+      from: 'context',
+      endpoint,
+      reason: 'done with it',
+    });
     await world.run(30);
     expect(generation.settled).toMatchObject([{ outcome: 'cancelled', error: { code: 'ERR_KVT_TRANSFER_CANCELLED' } }]);
-  });
-});
-
-describe('one incarnation at two endpoints', () => {
-  it('that greet at once: the first is a peer, the other one is refused and its mapping removed', async () => {
-    const { world, context, generation, sent, received } = await underWay();
-    const { hello } = helloOf(world, generation);
-    const claim = (endpoint: string): Message => ({
-      ...hello,
-      rankInfo: { ...hello.rankInfo, incarnation: 77n, endpoint, rankEndpoints: [endpoint] },
-    });
-    const [first, second] = [world.network.bind(), world.network.bind()];
-    const peers = context.transceiver.stats().peers.length;
-    const addPeer = context.agent.addPeer.bind(context.agent);
-    let mapped = 0;
-    let open = (): void => undefined;
-    const gate = new Promise<void>((resolve) => {
-      open = resolve;
-    });
-    context.agent.addPeer = async (metadata, name) => {
-      mapped += 1;
-      await gate;
-      return addPeer(metadata, name);
-    };
-    forge(world, context, claim(first.endpoint), 77n);
-    forge(world, context, claim(second.endpoint), 77n);
-    await world.run(30);
-    open();
-    await world.run(30);
-    expect(context.transceiver.stats().peers).toHaveLength(peers + 1);
-    expect(context.transceiver.stats().peers.at(-1)).toContain(first.endpoint);
-    expect(context.transceiver.stats().counters['protocol_error:hello_incarnation']).toBe(1);
-    // From now on it is refused before anything is mapped.
-    forge(world, context, claim(world.network.bind().endpoint), 77n);
-    await world.run(30);
-    expect(context.transceiver.stats().counters['protocol_error:hello_incarnation']).toBe(2);
-    expect(mapped).toBe(2);
-    await completes(world, sent, received);
   });
 });

@@ -4,8 +4,8 @@ import { decodeFrame, encodeFrame } from '../../../src/wire/index.js';
 import { type Rank, type RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
 
 /** One transfer that is under way: the first of two chunks arrived. */
-export async function underWay() {
-  const world = new RankWorld();
+export async function underWay(options: ConstructorParameters<typeof RankWorld>[0] = {}) {
+  const world = new RankWorld(options);
   const [context] = (await world.instance('context')) as [Rank];
   const [generation] = (await world.instance('generation')) as [Rank];
   const sent = world.place([context], 'context');
@@ -17,6 +17,15 @@ export async function underWay() {
   return { world, context, generation, sent, received };
 }
 
+/** What this rank might say itself: on its own connection. */
+export function speak(world: RankWorld, from: Rank, to: Rank, message: Message): void {
+  const frame = world.network.log.find((sent) => sent.from === from.transceiver.endpoint);
+  const { incarnation } = decodeFrame(frame?.bytes ?? new Uint8Array());
+  const bytes = encodeFrame(message, { incarnation });
+  world.network.sayAs(from.transceiver.endpoint, to.transceiver.endpoint, bytes);
+}
+
+/** A stranger, on a connection of its own, with whatever incarnation in the header. */
 export function forge(world: RankWorld, to: Rank, message: Message, incarnation: bigint): void {
   world.network.bind().send(to.transceiver.endpoint, encodeFrame(message, { incarnation }));
 }
