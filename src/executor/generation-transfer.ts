@@ -109,10 +109,11 @@ export class GenerationTransfer {
     table.advance(entry, 'transfer_completed');
     const promptLen = request.promptTokens.length;
     request.chunkEnd = promptLen;
-    cache.markComputed(request.id, promptLen);
     for (const token of firstTokens) {
       if (request.outputTokens.length < request.maxTokens) tokens.deliver(entry, token);
     }
+    // After the tokens, which somebody waits for: this costs time with each block of the prompt.
+    cache.markComputed(request.id, promptLen);
     table.advance(entry, 'decode_started');
     if (request.outputTokens.length >= request.maxTokens) endings.complete(entry);
   }

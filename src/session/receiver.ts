@@ -14,7 +14,7 @@ import { type LlmRequest, requestKey } from '../executor/request.js';
 import type { RankInfo } from '../mapping/index.js';
 import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
-import type { Settled } from './cache-transceiver.js';
+import { NO_TAIL, type Settled } from './cache-transceiver.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
@@ -224,13 +224,20 @@ export class Receiver {
   }
 
   onWriterReport(peer: Peer, report: WriterReport): void {
-    // Acknowledged also when nobody remembers the ticket, so that the writer can forget it.
-    this.#o.channel.send(peer.endpoint, {
-      type: 'REPORT_ACK',
-      rid: report.rid,
-      ticket: report.ticket,
-      drained: report.drained,
-    });
+    try {
+      this.#takeReport(peer, report);
+    } finally {
+      // Last, for somebody waits for what the report brings. Also when nobody remembers the ticket, so that the writer can forget it.
+      this.#o.channel.send(peer.endpoint, {
+        type: 'REPORT_ACK',
+        rid: report.rid,
+        ticket: report.ticket,
+        drained: report.drained,
+      });
+    }
+  }
+
+  #takeReport(peer: Peer, report: WriterReport): void {
     if (this.#farewells.onReport(peer, report.ticket)) return;
     const live = this.#book.live(peer, report);
     if (live === null) return;
@@ -365,6 +372,8 @@ export class Receiver {
     if (report.outcome === 'DONE' || report.outcome === 'FAILED') {
       if (!this.#assign(session, writer)) return;
       session.clocks.progress();
+      session.reportedAtMs = this.#o.clock.now();
+      session.firstProgressAtMs ??= session.reportedAtMs;
     }
     if (report.outcome !== 'DONE') {
       const from = writer.peer?.name ?? writer.endpoint;
@@ -471,6 +480,7 @@ export class Receiver {
         bytesPlanned: session.bytesExpected,
         bytesDone: session.bytesReported,
         perSlice: [],
+        tail: { ...NO_TAIL, reportedAtMs: session.reportedAtMs },
       },
     });
   }
