@@ -24,6 +24,23 @@ inline constexpr unsigned kBulkWarps = 12;
 inline constexpr unsigned kBulkStages = 4;
 inline constexpr unsigned kBulkSharedBytes = kBulkWarps * kBulkStages * kTileBytes;
 inline constexpr unsigned kContentThreads = 256;
+// A worker looks for an abort once in so many tiles: about a tenth of a millisecond of a full link.
+inline constexpr unsigned kTilesPerLook = 16;
+
+// What host and kernel tell each other about one slice, in pinned host memory. Each writes one word and reads the
+// other's,
+// with a full fence in between, so that at least one of them sees the other:
+//
+//   host    cancelled = 1;  fence;  started?    0: no block has begun, and each that begins sees `cancelled` and ends
+//   block   started = 1;    fence;  cancelled?  1: it ends without another access
+//
+// The words are a cache line apart: an atomic exchange, which the host's link may not have, is not needed.
+struct AbortWord {
+  unsigned cancelled;  // written by the host
+  unsigned unused_by_host[15];
+  unsigned started;  // written by the kernel
+  unsigned unused_by_kernel[15];
+};
 
 struct DeviceFragment {
   unsigned long long source;       // pool base + offset inside the slot
@@ -63,6 +80,9 @@ struct CopyArguments {
   unsigned long long range_end;
   unsigned long long linear;    // gather: where byte range_begin goes; scatter: where it comes from
   unsigned long long checksum;  // 8 bytes that the sum is added to; 0: none
+  unsigned long long abort;     // AbortWord that the launch looks at between tiles; 0: none
+  unsigned is_gated;            // whether each block asks the AbortWord before its first access to anything else
+  unsigned reserved;
 };
 
 struct DeviceContentEntry {

@@ -7,6 +7,7 @@
 //   stage:  load (mbarrier counts its bytes) -> wait -> store (one bulk group) -> read out -> next load
 //
 // Needs: every address and size a multiple of 16 (the host checks the tables).
+#include "abort.cuh"
 #include "addressing.h"
 #include "mixing.cuh"
 
@@ -72,7 +73,7 @@ extern "C" __global__ void __launch_bounds__(kBulkWarps* kWarp, 1)
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char staging[];
   __shared__ BulkRing rings[kBulkWarps];
-  if (threadIdx.x % kWarp != 0) return;
+  if (!may_begin(arguments) || threadIdx.x % kWarp != 0) return;
   const unsigned warp = threadIdx.x / kWarp;
   BulkRing& ring = rings[warp];
   const unsigned ring_at = shared_address(staging + warp * kBulkStages * kTileBytes);
@@ -92,9 +93,12 @@ extern "C" __global__ void __launch_bounds__(kBulkWarps* kWarp, 1)
   };
   unsigned loaded = 0;
   unsigned next = tile_of_worker(arguments, worker, workers, loaded);
+  AbortWatch watch(arguments);
   const auto load_next_into = [&](unsigned stage) {
     load_into(stage, next);
-    next = tile_of_worker(arguments, worker, workers, ++loaded);
+    // After an abort nothing more is loaded; what is in the ring is stored.
+    next = watch.is_cancelled(loaded) ? arguments.tile_end : tile_of_worker(arguments, worker, workers, loaded + 1);
+    ++loaded;
   };
   for (unsigned s = 0; s + 1 < kBulkStages && next < arguments.tile_end; ++s) load_next_into(s);
   unsigned stage = 0;
