@@ -332,9 +332,9 @@ TEST_F(P2p, AnAgentClosesWhileTheDeviceHasQueuedWhatWasTakenBack) {
   writer_->submit(submission(1, plan, event));
   writer_->cancel(1);
   EXPECT_EQ(writer_->settled(1).outcome, Outcome::kCancelled);
+  // Freeing the pools may wait for the forward; nothing that was taken back does.
   const CloseReport report = writer_->close();
   EXPECT_TRUE(report.drained);
-  EXPECT_EQ(event->state(), EventState::kPending) << "the forward was too short to show anything";
   KVT_ASSERT_OK(forward.synchronize());
   const std::vector<std::byte> zero(kPool);
   EXPECT_EQ(download(destination_.base, kPool, &receiver_stream_), zero);

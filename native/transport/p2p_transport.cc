@@ -272,11 +272,12 @@ Status P2pTransport::copy_runs(const P2pPeer& to, std::span<const Run> runs, con
 }
 
 Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out) {
-  std::size_t slot_bytes = 0;
+  std::size_t slot_bytes = sizeof(AbortState);
   for (const PlanGroup& group : groups) slot_bytes += group.slot_pairs.size() * sizeof(std::int32_t);
   Status status = batches_->buffers().take(slot_bytes, slots);
   if (!status.is_ok()) return status;
-  std::size_t at = 0;
+  std::memset(slots->host().data(), 0, sizeof(AbortState));
+  std::size_t at = sizeof(AbortState);
   for (const PlanGroup& group : groups) {
     const P2pPeer::Table* table = nullptr;
     status = to->find_table(group.table, regions_, idle_stream_, &batches_->buffers(), &table);
@@ -304,6 +305,7 @@ Status P2pTransport::launch(const Launch& launch, const P2pBatches::Queued& batc
     Status status = make_copy_arguments(std::span(launch.parts).subspan(from, count), &arguments);
     if (!status.is_ok()) return status;
     arguments.abort = reinterpret_cast<std::uintptr_t>(batch.word);
+    arguments.abort_state = batch.slots.device();
     arguments.is_gated = batch.is_gated ? 1 : 0;
     status = kernels_->copy(CopyKind::kPaged, is_bulk ? CopyMethod::kBulk : CopyMethod::kRegisters, arguments,
                             options_.max_blocks, batch.lane->stream);

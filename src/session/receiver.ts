@@ -224,17 +224,12 @@ export class Receiver {
   }
 
   onWriterReport(peer: Peer, report: WriterReport): void {
-    try {
-      this.#takeReport(peer, report);
-    } finally {
-      // Last, for somebody waits for what the report brings. Also when nobody remembers the ticket, so that the writer can forget it.
-      this.#o.channel.send(peer.endpoint, {
-        type: 'REPORT_ACK',
-        rid: report.rid,
-        ticket: report.ticket,
-        drained: report.drained,
-      });
-    }
+    const { rid, ticket, drained } = report;
+    // In the next turn, for somebody waits for what the report brings. Also when nobody remembers the ticket, so that the writer can forget it.
+    void this.#o.clock
+      .nextTurn()
+      .then(() => this.#o.channel.send(peer.endpoint, { type: 'REPORT_ACK', rid, ticket, drained }));
+    this.#takeReport(peer, report);
   }
 
   #takeReport(peer: Peer, report: WriterReport): void {

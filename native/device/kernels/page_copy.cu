@@ -130,10 +130,10 @@ __device__ __forceinline__ void copy_tiles(const CopyArguments& arguments) {
   // Neighbours go to different blocks first, so that a small slice spreads over the grid.
   const unsigned worker = blockIdx.x + (threadIdx.x / kWarp) * gridDim.x;
   unsigned long long sum = 0;
-  AbortWatch watch(arguments);
+  AbortWatch watch;
   for (unsigned i = 0;; ++i) {
     const unsigned t = tile_of_worker(arguments, worker, warps, i);
-    if (t >= arguments.tile_end || watch.is_cancelled(i)) break;
+    if (t >= arguments.tile_end || watch.is_cancelled(arguments, worker, i)) break;
     const Tile tile = tile_at(arguments, t);
     const unsigned lanes = lanes_per_piece(tile.bytes, tile.pieces);
     for (unsigned p = lane / lanes; p < tile.pieces; p += kWarp / lanes) {
