@@ -44,13 +44,16 @@ std::uint64_t runs_of(const PlanGroup& group) {
   // Only whole slots can join the next pair's; a smaller piece leaves a gap.
   const Fragment& fragment = group.table->fragments().front();
   if (fragment.bytes != fragment.source.slot_stride || fragment.bytes != fragment.destination.slot_stride) return pairs;
+  // A slice of a whole prompt would cost more to look at than to launch: its beginning stands for all of it.
+  constexpr std::uint64_t kMostLookedAt = 4096;
+  const std::uint64_t looked_at = std::min(pairs, kMostLookedAt);
   std::uint64_t runs = 1;
-  for (std::size_t i = 2; i + 1 < group.slot_pairs.size(); i += 2) {
+  for (std::size_t i = 2; i < 2 * looked_at; i += 2) {
     const bool joins =
         group.slot_pairs[i] == group.slot_pairs[i - 2] + 1 && group.slot_pairs[i + 1] == group.slot_pairs[i - 1] + 1;
     if (!joins) ++runs;
   }
-  return runs;
+  return runs * pairs / looked_at;
 }
 
 }  // namespace

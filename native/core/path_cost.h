@@ -15,7 +15,7 @@ inline constexpr std::size_t kDataPathCount = 4;
 // What the cost of a slice depends on.
 struct SliceShape {
   std::uint64_t bytes = 0;
-  // Contiguous on both sides; counted without looking at every piece, so an upper bound.
+  // Contiguous on both sides; estimated without looking at every piece.
   std::uint64_t runs = 0;
   // Pieces of one size as the kernels copy them.
   std::uint64_t pieces = 0;

@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <string>
 
+#include "device/cuda_withheld.h"
+
 namespace kvt {
 namespace {
 
@@ -79,6 +81,7 @@ Status load(CudaApi* api) {
                     "update the NVIDIA driver");
   }
   Status status = fill(source, api);
+  if (status.is_ok()) status = withhold_cuda_features(api);
   if (!status.is_ok()) return status;
   if (const cuda::Result result = api->cuInit(0); result != cuda::kSuccess) {
     return unusable(api->check(result, "cuInit").message(), "check the GPU and its driver with nvidia-smi");

@@ -3,6 +3,7 @@
 
 #include <random>
 
+#include "device/abort_words.h"
 #include "device/kernel_reference.h"
 #include "device_fixture.h"
 #include "device_plan.h"
@@ -84,6 +85,12 @@ class Kernels : public DeviceTest {
     KVT_ASSERT_OK(make_copy_arguments(c->device_parts, &c->device));
   }
 
+  // As the slots of a slice bring it.
+  std::uintptr_t new_abort_state() {
+    upload(arena_->base(), std::vector<std::byte>(sizeof(AbortState)));
+    return arena_->base();
+  }
+
   void expect_same_destination(const Case& c, const char* what) {
     KVT_ASSERT_OK(stream_.synchronize());
     const std::vector<std::byte> actual = download(destination_->base(), c.destination.size());
@@ -149,6 +156,87 @@ TEST_F(Kernels, ManyPagesByBothMethods) {
       KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, blocks, stream_));
       ASSERT_NO_FATAL_FAILURE(expect_same_destination(c, method == CopyMethod::kBulk ? "bulk" : "registers"));
     }
+  }
+}
+
+TEST_F(Kernels, AGatedLaunchCopiesUnlessItWasTakenBack) {
+  AbortWords words(context_);
+  AbortWord* word = nullptr;
+  for (std::uint32_t seed = 1; seed <= 24; ++seed) {
+    PlanGenerator generator(seed, {.alignment = seed % 2 == 0 ? 16UL : 1UL});
+    Case c;
+    ASSERT_NO_FATAL_FAILURE(prepare(generator.next(), seed, &c));
+    if (c.device.tile_end == 0) continue;
+    const bool is_bulk = seed % 2 == 0 && kernels_->has_bulk();
+    const CopyMethod method = is_bulk ? CopyMethod::kBulk : CopyMethod::kRegisters;
+    const unsigned blocks = kGrids[seed % 5];
+    KVT_ASSERT_OK(words.take(&word));
+    c.device.abort = reinterpret_cast<std::uintptr_t>(word);
+    c.device.abort_state = new_abort_state();
+    c.device.is_gated = 1;
+    ASSERT_TRUE(AbortWords::revoke(word));
+    // Taken back, its tables and slots may be gone.
+    CopyArguments revoked = c.device;
+    for (CopyGroup& group : revoked.groups) group.fragments = group.source_slots = group.destination_slots = 64;
+    const std::vector<std::byte> before(c.destination.size(), kUntouched);
+    upload(destination_->base(), before);
+    KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, revoked, blocks, stream_));
+    KVT_ASSERT_OK(stream_.synchronize());
+    ASSERT_EQ(first_difference(download(destination_->base(), before.size()), before), -1) << "seed " << seed;
+    EXPECT_EQ(word->started, 1U);
+    words.give_back(word);
+
+    KVT_ASSERT_OK(words.take(&word));
+    c.device.abort = reinterpret_cast<std::uintptr_t>(word);
+    c.device.abort_state = new_abort_state();
+    reference_copy(c.host);
+    KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, blocks, stream_));
+    ASSERT_NO_FATAL_FAILURE(expect_same_destination(c, "gated"));
+    EXPECT_FALSE(AbortWords::revoke(word)) << "it has begun";
+    words.give_back(word);
+  }
+}
+
+TEST_F(Kernels, AnAbortIsSeenBetweenTiles) {
+  constexpr std::size_t kPage = 32 << 10;
+  constexpr std::size_t bytes = std::size_t{48} << 20;
+  RandomPlan plan;
+  plan.source_bytes = plan.destination_bytes = bytes;
+  const SlotPool slots{0, kPage, kPage, static_cast<std::int32_t>(bytes / kPage)};
+  RandomPlan::Group group;
+  group.fragments.push_back({.source = slots, .destination = slots, .bytes = kPage, .count = 1});
+  for (std::int32_t i = 0; i < slots.slot_count; ++i) {
+    group.slot_pairs.push_back(i);
+    group.slot_pairs.push_back(i);
+  }
+  plan.groups.push_back(group);
+  AbortWords words(context_);
+  for (const CopyMethod method : {CopyMethod::kRegisters, CopyMethod::kBulk}) {
+    if (method == CopyMethod::kBulk && !kernels_->has_bulk()) continue;
+    Case c;
+    ASSERT_NO_FATAL_FAILURE(prepare(plan, 3, &c));
+    AbortWord* word = nullptr;
+    KVT_ASSERT_OK(words.take(&word));
+    c.device.abort = reinterpret_cast<std::uintptr_t>(word);
+    c.device.abort_state = new_abort_state();
+    upload(destination_->base(), std::vector<std::byte>(c.destination.size(), kUntouched));
+    // It was asked before it began, and is not gated: it begins, and ends early.
+    (void)AbortWords::revoke(word);
+    KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, 1, stream_));
+    KVT_ASSERT_OK(stream_.synchronize());
+    const std::vector<std::byte> seen = download(destination_->base(), c.destination.size());
+    std::size_t copied = 0;
+    for (std::size_t at = 0; at + kTileBytes <= bytes; at += kTileBytes) {
+      const bool is_untouched = std::all_of(seen.begin() + static_cast<std::ptrdiff_t>(at),
+                                            seen.begin() + static_cast<std::ptrdiff_t>(at + kTileBytes),
+                                            [](std::byte b) { return b == kUntouched; });
+      if (is_untouched) continue;
+      ++copied;
+      ASSERT_EQ(std::memcmp(seen.data() + at, c.source.data() + at, kTileBytes), 0) << "tile at " << at;
+    }
+    EXPECT_GT(copied, 0U);
+    EXPECT_LT(copied, bytes / kTileBytes / 2);
+    words.give_back(word);
   }
 }
 

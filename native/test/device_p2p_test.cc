@@ -41,7 +41,7 @@ class TestAgent {
   }
   ~TestAgent() {
     if (engine_ == nullptr) return;
-    close();
+    if (!is_closed_) close();
     EXPECT_TRUE(engine_->wait_closed(std::chrono::milliseconds(5000)));
   }
 
@@ -54,6 +54,7 @@ class TestAgent {
                                tell();
                              }});
     hear();
+    is_closed_ = true;
     return report;
   }
 
@@ -140,6 +141,7 @@ class TestAgent {
   int heard_ = 0;
   Status opening_;
   std::vector<Notice> notices_;
+  bool is_closed_ = false;
 };
 
 class P2p : public DeviceTest {
@@ -283,6 +285,59 @@ TEST_F(P2p, WhatWaitsForAnEventHoldsUpNobodyElse) {
   EXPECT_EQ(writer_->settled(3).outcome, Outcome::kTransferred);
   EXPECT_FALSE(writer_->has_settled(2));
   EXPECT_EQ(writer_->settled(2).outcome, Outcome::kTransferred);
+}
+
+TEST_F(P2p, WhatWasTakenBackBehindAnEventIsFreeAtOnceAndNeverLands) {
+  CudaStream forward;
+  KVT_ASSERT_OK(CudaStream::create(context_, StreamPriority::kHigh, &forward));
+  const auto scratch = pool(std::size_t{2} << 30);
+  const PlacedPlan scattered = whole_pool(source_, destination_, true);
+  const PlacedPlan contiguous = whole_pool(source_, destination_, false);
+  upload(source_.base, std::vector<std::byte>(kPool, std::byte{0x33}));
+  writer_->submit(submission(1, scattered));  // makes the tables
+  ASSERT_EQ(writer_->settled(1).outcome, Outcome::kTransferred);
+  for (SubmissionId id = 2; id < 12; id += 2) {
+    const auto event = busy_event(forward, *scratch, 200);
+    // Long runs would go by the copy engines, which cannot be stopped.
+    writer_->submit(submission(id, id % 4 == 0 ? contiguous : scattered, event));
+    writer_->submit(submission(id + 1, scattered, event));
+    writer_->cancel(id);
+    writer_->cancel(id + 1);
+    for (const SubmissionId one : {id, id + 1}) {
+      const Notice notice = writer_->settled(one);
+      EXPECT_EQ(notice.outcome, Outcome::kCancelled) << notice.error.message();
+      EXPECT_TRUE(notice.drained);
+    }
+    // The pages are the receiver's again before the forward has ended.
+    const std::vector<std::byte> canary(kPool, static_cast<std::byte>(0xc0 + id));
+    upload(destination_.base, canary, &receiver_stream_);
+    ASSERT_EQ(event->state(), EventState::kPending) << "the forward was too short to show anything";
+    KVT_ASSERT_OK(forward.synchronize());
+    // In order behind what was taken back: once this has arrived, the device has passed it.
+    writer_->submit(
+        submission(100 + id, whole_pool({source_.base, 32 << 10}, {destination_.base, 32 << 10}, false), event));
+    ASSERT_EQ(writer_->settled(100 + id).outcome, Outcome::kTransferred);
+    std::vector<std::byte> expected = canary;
+    std::fill_n(expected.begin(), 32 << 10, std::byte{0x33});
+    ASSERT_EQ(download(destination_.base, kPool, &receiver_stream_), expected);
+  }
+}
+
+TEST_F(P2p, AnAgentClosesWhileTheDeviceHasQueuedWhatWasTakenBack) {
+  CudaStream forward;
+  KVT_ASSERT_OK(CudaStream::create(context_, StreamPriority::kHigh, &forward));
+  const auto scratch = pool(std::size_t{2} << 30);
+  const PlacedPlan plan = whole_pool(source_, destination_, true);
+  const auto event = busy_event(forward, *scratch, 60);
+  writer_->submit(submission(1, plan, event));
+  writer_->cancel(1);
+  EXPECT_EQ(writer_->settled(1).outcome, Outcome::kCancelled);
+  // Freeing the pools may wait for the forward; nothing that was taken back does.
+  const CloseReport report = writer_->close();
+  EXPECT_TRUE(report.drained);
+  KVT_ASSERT_OK(forward.synchronize());
+  const std::vector<std::byte> zero(kPool);
+  EXPECT_EQ(download(destination_.base, kPool, &receiver_stream_), zero);
 }
 
 TEST_F(P2p, EnginesMemoryIsRegisteredAndWrittenFrom) {

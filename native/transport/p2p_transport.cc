@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <cstring>
-#include <deque>
 #include <iterator>
 #include <string>
 #include <unordered_map>
@@ -15,9 +14,9 @@
 
 #include "core/region_set.h"
 #include "device/cuda_event.h"
-#include "device/device_buffer_pool.h"
 #include "device/device_pool.h"
 #include "transport/host_listener.h"
+#include "transport/p2p_batches.h"
 #include "transport/p2p_peer.h"
 
 namespace kvt {
@@ -33,6 +32,10 @@ constexpr std::size_t kEngineRunBytes = std::size_t{4} << 20;
 constexpr std::size_t kMaxEngineRuns = 16;
 // Pieces below this go through registers: the bulk engine pays per piece (two H200, 256-byte pieces: 8 % slower).
 constexpr std::uint64_t kSmallestBulkPiece = 512;
+// So many slices without an event are queued before a later one can be taken back: a few hundred microseconds of link.
+constexpr std::size_t kUngatedDepth = 4;
+// How often what was taken back is looked at: nobody waits for it.
+constexpr auto kRetireInterval = std::chrono::milliseconds(1);
 
 // Role: Transport over device memory that processes of one machine map from each other.
 // Ordering: slices whose event was reached, and those without one, go in order on one stream; slices that still wait
@@ -65,6 +68,7 @@ class P2pTransport final : public Transport {
   BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                          const CudaEvent* after) override;
   BatchResult poll(BatchId batch) override;
+  void cancel(BatchId batch) override { batches_->cancel(batch); }
   void take_drained(std::vector<BatchId>*) override {}
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
@@ -72,18 +76,6 @@ class P2pTransport final : public Transport {
   bool close() override;
 
  private:
-  // A stream whose batches end in the order they were posted, so that only the oldest is worth asking the driver about:
-  // 64 queries of a microsecond each would hold up the next launch.
-  struct Lane {
-    CudaStream stream;
-    std::deque<BatchId> order;
-  };
-  struct Batch {
-    PeerId peer = 0;
-    CudaEvent done;
-    DeviceBuffer slots;
-    Lane* lane = nullptr;
-  };
   // What post_slice puts together before anything is queued.
   struct Launch {
     std::vector<CopyPart> parts;
@@ -93,12 +85,10 @@ class P2pTransport final : public Transport {
 
   static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
   Status add_pool(std::unique_ptr<DevicePool> pool);
-  Status take_event(CudaEvent* out);
   bool goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) const;
   Status copy_runs(const P2pPeer& to, std::span<const Run> runs, const CudaStream& stream) const;
   Status prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out);
-  Status launch(const Launch& launch, const CudaStream& stream) const;
-  BatchResult finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, Lane* lane, Status queued);
+  Status launch(const Launch& launch, const P2pBatches::Queued& batch) const;
 
   P2pOptions options_;
   std::shared_ptr<const CudaContext> context_;
@@ -109,18 +99,12 @@ class P2pTransport final : public Transport {
   RegionSet regions_;
   std::optional<HostListener> listener_;
   std::unique_ptr<PageKernels> kernels_;
-  std::optional<DeviceBufferPool> buffers_;
-  Lane ready_;
-  Lane waiting_;
+  std::unique_ptr<P2pBatches> batches_;
   CudaStream idle_stream_;  // for uploads that are waited for
   // Slots travel beside the slice before theirs; on the copies' own stream they would hold it up between two kernels.
   CudaStream upload_stream_;
   CudaEvent uploaded_;
-  std::vector<CudaEvent> spare_events_;
   std::unordered_map<PeerId, P2pPeer> peers_;
-  std::unordered_map<BatchId, Batch> batches_;
-  // Batches that a lost device left behind. Nothing says that they ended, so what they use is never freed.
-  std::vector<Batch> lost_;
   std::vector<std::unique_ptr<P2pPeer>> given_up_;
   std::vector<std::string> advice_;
 };
@@ -130,13 +114,15 @@ Status P2pTransport::open() {
   if (!status.is_ok()) return status;
   status = PageKernels::load(context_, &kernels_);
   if (!status.is_ok()) return status;
-  for (CudaStream* stream : {&ready_.stream, &waiting_.stream, &idle_stream_, &upload_stream_}) {
+  for (CudaStream* stream : {&idle_stream_, &upload_stream_}) {
     status = CudaStream::create(context_, StreamPriority::kLow, stream);
     if (!status.is_ok()) return status;
   }
   status = CudaEvent::create(context_, EventTiming::kOff, &uploaded_);
   if (!status.is_ok()) return status;
-  buffers_.emplace(context_);
+  batches_ = std::make_unique<P2pBatches>();
+  status = batches_->open(context_);
+  if (!status.is_ok()) return status;
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) {
     return Status(StatusCode::kResource, std::string("epoll_create1 failed: ") + std::strerror(errno));
@@ -230,12 +216,12 @@ PeerState P2pTransport::poll_peer(PeerId peer, Status* error) {
 void P2pTransport::remove_peer(PeerId peer) {
   const auto entry = peers_.find(peer);
   if (entry == peers_.end()) return;
-  if (!lost_.empty()) {
+  if (batches_->has_lost()) {
     given_up_.push_back(std::make_unique<P2pPeer>(std::move(entry->second)));
     peers_.erase(entry);
     return;
   }
-  entry->second.give_back_tables(&*buffers_);
+  entry->second.give_back_tables(&batches_->buffers());
   peers_.erase(entry);
 }
 
@@ -252,13 +238,6 @@ std::vector<Region> P2pTransport::peer_regions(PeerId peer) const {
     out.push_back({range.base, range.size, MemoryKind::kDevice, -1});
   }
   return out;
-}
-
-Status P2pTransport::take_event(CudaEvent* out) {
-  if (spare_events_.empty()) return CudaEvent::create(context_, EventTiming::kOff, out);
-  *out = std::move(spare_events_.back());
-  spare_events_.pop_back();
-  return Status::ok();
 }
 
 bool P2pTransport::goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) const {
@@ -293,14 +272,15 @@ Status P2pTransport::copy_runs(const P2pPeer& to, std::span<const Run> runs, con
 }
 
 Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out) {
-  std::size_t slot_bytes = 0;
+  std::size_t slot_bytes = sizeof(AbortState);
   for (const PlanGroup& group : groups) slot_bytes += group.slot_pairs.size() * sizeof(std::int32_t);
-  Status status = buffers_->take(slot_bytes, slots);
+  Status status = batches_->buffers().take(slot_bytes, slots);
   if (!status.is_ok()) return status;
-  std::size_t at = 0;
+  std::memset(slots->host().data(), 0, sizeof(AbortState));
+  std::size_t at = sizeof(AbortState);
   for (const PlanGroup& group : groups) {
     const P2pPeer::Table* table = nullptr;
-    status = to->find_table(group.table, regions_, idle_stream_, &*buffers_, &table);
+    status = to->find_table(group.table, regions_, idle_stream_, &batches_->buffers(), &table);
     if (!status.is_ok()) return status;
     const std::size_t bytes = group.slot_pairs.size() * sizeof(std::int32_t);
     if (bytes == 0) continue;
@@ -317,32 +297,21 @@ Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, Dev
   return Status::ok();
 }
 
-Status P2pTransport::launch(const Launch& launch, const CudaStream& stream) const {
+Status P2pTransport::launch(const Launch& launch, const P2pBatches::Queued& batch) const {
   const bool is_bulk = launch.is_bulk && kernels_->has_bulk();
   for (std::size_t from = 0; from < launch.parts.size(); from += kMaxCopyGroups) {
     const std::size_t count = std::min<std::size_t>(kMaxCopyGroups, launch.parts.size() - from);
     CopyArguments arguments;
     Status status = make_copy_arguments(std::span(launch.parts).subspan(from, count), &arguments);
     if (!status.is_ok()) return status;
+    arguments.abort = reinterpret_cast<std::uintptr_t>(batch.word);
+    arguments.abort_state = batch.slots.device();
+    arguments.is_gated = batch.is_gated ? 1 : 0;
     status = kernels_->copy(CopyKind::kPaged, is_bulk ? CopyMethod::kBulk : CopyMethod::kRegisters, arguments,
-                            options_.max_blocks, stream);
+                            options_.max_blocks, batch.lane->stream);
     if (!status.is_ok()) return status;
   }
   return Status::ok();
-}
-
-BatchResult P2pTransport::finish_post(BatchId batch, PeerId peer, DeviceBuffer slots, Lane* lane, Status queued) {
-  CudaEvent done;
-  if (queued.is_ok()) queued = take_event(&done);
-  if (queued.is_ok()) queued = done.record(lane->stream);
-  if (queued.is_ok()) {
-    batches_.emplace(batch, Batch{peer, std::move(done), std::move(slots), lane});
-    lane->order.push_back(batch);
-    return {BatchState::kInFlight, false, {}};
-  }
-  // Part of it may be queued already, and reads the slots. A device that refuses a launch is lost.
-  lost_.push_back(Batch{peer, {}, std::move(slots), lane});
-  return {BatchState::kFailed, true, std::move(queued)};
 }
 
 BatchResult P2pTransport::post(BatchId batch, PeerId peer, std::span<const Run> runs) {
@@ -352,9 +321,10 @@ BatchResult P2pTransport::post(BatchId batch, PeerId peer, std::span<const Run> 
   }
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return failed(current.status());
-  Status status = copy_runs(entry->second, runs, ready_.stream);
+  P2pBatches::Lane& lane = batches_->ready();
+  Status status = copy_runs(entry->second, runs, lane.stream);
   if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-  return finish_post(batch, peer, {}, &ready_, std::move(status));
+  return batches_->queued(batch, {.peer = peer, .slots = {}, .lane = &lane}, std::move(status));
 }
 
 BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::span<const PlanGroup> groups,
@@ -369,55 +339,38 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return failed(current.status());
 
-  Lane* const lane = after == nullptr ? &ready_ : &waiting_;
-  const CudaStream& stream = lane->stream;
+  P2pBatches::Queued queued{
+      .peer = peer, .slots = {}, .lane = after == nullptr ? &batches_->ready() : &batches_->waiting()};
+  const CudaStream& stream = queued.lane->stream;
   std::vector<Run> runs;
-  if (goes_by_engine(groups, &runs)) {
-    Status status = after == nullptr ? Status::ok() : after->wait_on(stream);
-    if (status.is_ok()) status = copy_runs(to, runs, stream);
+  // What the copy engines have queued cannot be taken back, so that behind an event kernels copy long runs too.
+  if (after == nullptr && goes_by_engine(groups, &runs)) {
+    Status status = copy_runs(to, runs, stream);
     if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-    return finish_post(batch, peer, {}, lane, std::move(status));
+    return batches_->queued(batch, std::move(queued), std::move(status));
   }
-  DeviceBuffer slots;
   Launch prepared;
-  Status status = prepare(&to, groups, &slots, &prepared);
+  Status status = batches_->take_word(&queued.word);
+  if (status.is_ok()) status = prepare(&to, groups, &queued.slots, &prepared);
   if (!status.is_ok()) {
-    if (slots.size() > 0) buffers_->give_back(std::move(slots));
+    batches_->drop(std::move(queued));
     return failed(std::move(status));
   }
+  // The gate costs a launch a look at host memory; what is about to run is soon over without it.
+  queued.is_gated = after != nullptr || queued.lane->order.size() >= kUngatedDepth;
   // The slots travel before the event is waited for, so that they cost nothing once it is reached.
-  status = slots.upload(prepared.slot_bytes, upload_stream_);
+  status = queued.slots.upload(prepared.slot_bytes, upload_stream_);
   if (status.is_ok()) status = uploaded_.record(upload_stream_);
   if (status.is_ok()) status = uploaded_.wait_on(stream);
   if (status.is_ok() && after != nullptr) status = after->wait_on(stream);
-  if (status.is_ok()) status = launch(prepared, stream);
-  return finish_post(batch, peer, std::move(slots), lane, std::move(status));
+  if (status.is_ok()) status = launch(prepared, queued);
+  return batches_->queued(batch, std::move(queued), std::move(status));
 }
 
 BatchResult P2pTransport::poll(BatchId batch) {
-  const auto entry = batches_.find(batch);
-  if (entry == batches_.end()) return failed(Status(StatusCode::kInternal, "unknown batch " + std::to_string(batch)));
-  std::deque<BatchId>& order = entry->second.lane->order;
-  if (order.front() != batch) return {BatchState::kInFlight, false, {}};
-  Status error;
-  switch (entry->second.done.query(&error)) {
-    case EventProgress::kPending:
-      return {BatchState::kInFlight, false, {}};
-    case EventProgress::kFailed:
-      // A lost device: whether its last writes landed nobody can say.
-      order.pop_front();
-      lost_.push_back(std::move(entry->second));
-      batches_.erase(entry);
-      return {BatchState::kFailed, true, std::move(error)};
-    case EventProgress::kReached:
-      break;
-  }
-  order.pop_front();
-  const PeerId id = entry->second.peer;
-  if (entry->second.slots.size() > 0) buffers_->give_back(std::move(entry->second.slots));
-  spare_events_.push_back(std::move(entry->second.done));
-  batches_.erase(entry);
-  const auto peer = peers_.find(id);
+  P2pBatches::Ending ending = batches_->poll(batch);
+  if (ending.result.state != BatchState::kDone) return std::move(ending.result);
+  const auto peer = peers_.find(ending.peer);
   if (peer == peers_.end()) return failed(Status(StatusCode::kPeerLost, "the peer was removed"));
   // Asked after the copy: bytes that were written while the peer died arrived nowhere.
   if (!peer->second.check_alive()) return failed(peer->second.error());
@@ -438,6 +391,7 @@ void P2pTransport::progress() {
     if (peer != peers_.end()) peer->second.advance(context_, now);
   }
   listener_->drop_expired(now);
+  batches_->retire();
 }
 
 std::optional<TimePoint> P2pTransport::next_wakeup(TimePoint now) const {
@@ -446,31 +400,39 @@ std::optional<TimePoint> P2pTransport::next_wakeup(TimePoint now) const {
     if (at && (!earliest || *at < *earliest)) earliest = at;
   };
   for (const auto& [id, peer] : peers_) consider(peer.next_wakeup(now));
-  if (!batches_.empty()) consider(now + kPollInterval);
+  if (batches_->has_any()) consider(now + kPollInterval);
+  if (batches_->has_revoked()) consider(now + kRetireInterval);
   return earliest;
 }
 
 bool P2pTransport::close() {
   // Sockets first: peers learn that the agent is gone before its memory is.
   listener_.reset();
-  if (!batches_.empty() || !lost_.empty()) {
-    // Something queued may still read our pools and write through the mappings: all of it is given up as it is.
+  if (batches_ == nullptr) return true;  // it never opened
+  batches_->retire();
+  const bool is_drained = !batches_->has_any() && !batches_->has_lost();
+  if (!is_drained || batches_->has_revoked()) {
+    // What is queued reads words and slots, and the driver runs its kernels. Of what was taken back that is all; the
+    // rest may still read our pools and write through the mappings: all of it is given up as it is.
     struct GivenUp {
+      std::unique_ptr<P2pBatches> batches;
+      std::unique_ptr<PageKernels> kernels;
       std::vector<std::unique_ptr<DevicePool>> pools;
       std::unordered_map<PeerId, P2pPeer> peers;
       std::vector<std::unique_ptr<P2pPeer>> more_peers;
-      std::unordered_map<BatchId, Batch> batches;
-      std::vector<Batch> lost;
     };
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): nobody owns it any more, on purpose
-    new GivenUp{std::move(pools_), std::move(peers_), std::move(given_up_), std::move(batches_), std::move(lost_)};
+    auto* const given_up = new GivenUp{std::move(batches_), std::move(kernels_), {}, {}, {}};
+    if (!is_drained) {
+      given_up->pools = std::move(pools_);
+      given_up->peers = std::move(peers_);
+      given_up->more_peers = std::move(given_up_);
+    }
     pools_.clear();
     peers_.clear();
-    batches_.clear();
-    lost_.clear();
-    return false;
+    return is_drained;
   }
-  for (auto& [id, peer] : peers_) peer.give_back_tables(&*buffers_);
+  for (auto& [id, peer] : peers_) peer.give_back_tables(&batches_->buffers());
   peers_.clear();
   pools_.clear();
   return true;

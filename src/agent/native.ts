@@ -66,6 +66,14 @@ export interface NativeGemm {
   close(): Promise<void>;
 }
 
+/** See nixl-loop.ts. */
+export interface NativeNixlLoop {
+  open(base: number, sizeBytes: number, metadata: Uint8Array): Promise<void>;
+  /** Resolves with nanoseconds. */
+  time(srcBase: number, dstBase: number, slotBytes: number, slotPairs: Int32Array): Promise<number>;
+  close(): Promise<void>;
+}
+
 /** Called with notice records and one text for each that has an error, see notice-records.ts. */
 export type NativeDispatch = (records: Float64Array, messages: readonly (string | undefined)[] | undefined) => void;
 
@@ -136,6 +144,7 @@ export interface NativeModule {
     library: string,
     shape: Float64Array,
   ) => NativeGemm;
+  readonly NixlLoop: new (name: string, nixlLibrary: string, nixlPackageTree: string) => NativeNixlLoop;
   capabilities(nixlLibrary: string, nixlPackageTree: string): Promise<Capabilities>;
   chainTokenSeeds(tokens: Uint32Array): BigUint64Array;
   fillContent(

@@ -106,9 +106,10 @@ export class GenerationTransfer {
     table.advance(entry, 'transfer_completed');
     const promptLen = request.promptTokens.length;
     request.chunkEnd = promptLen;
-    cache.markComputed(request.id, promptLen);
     // What was drafted beyond the last token is nobody's.
     const isOver = firstTokens.some((token) => tokens.deliver(entry, token));
+    // After the tokens, which somebody waits for: this costs time with each block of the prompt.
+    cache.markComputed(request.id, promptLen);
     table.advance(entry, 'decode_started');
     if (isOver) endings.complete(entry);
   }

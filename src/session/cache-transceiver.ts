@@ -39,6 +39,26 @@ export interface SliceTiming {
   readonly finishedAtMs: number | null;
 }
 
+/**
+ * CLOCK_MONOTONIC ms of what comes between the last byte and the outcome; null where it did not happen or is the other side's to say.
+ * Of several receivers or writers the last one counts.
+ */
+export interface TailTimings {
+  /** The JS thread heard that the last slice had arrived. */
+  readonly lastHeardAtMs: number | null;
+  readonly auxPostedAtMs: number | null;
+  readonly auxFinishedAtMs: number | null;
+  /** Sending side: the report was handed to the messenger. Receiving side: it was read. */
+  readonly reportedAtMs: number | null;
+}
+
+export const NO_TAIL: TailTimings = {
+  lastHeardAtMs: null,
+  auxPostedAtMs: null,
+  auxFinishedAtMs: null,
+  reportedAtMs: null,
+};
+
 /** CLOCK_MONOTONIC ms of one request's transfer; null where it did not happen. Bytes count KV pages, aux not. */
 export interface TransferTimings {
   readonly startedAtMs: number;
@@ -50,6 +70,7 @@ export interface TransferTimings {
   readonly bytesDone: number;
   /** Sending side; empty on the receiving side. */
   readonly perSlice: readonly SliceTiming[];
+  readonly tail: TailTimings;
 }
 
 /**

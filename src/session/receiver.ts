@@ -15,7 +15,7 @@ import type { RankInfo } from '../mapping/index.js';
 import type { FrameOrigin } from '../wire/index.js';
 import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import type { AuxBuffer } from './aux-buffer.js';
-import type { Settled } from './cache-transceiver.js';
+import { NO_TAIL, type Settled } from './cache-transceiver.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
@@ -230,13 +230,15 @@ export class Receiver {
   }
 
   onWriterReport(peer: Peer, report: WriterReport): void {
-    // Acknowledged also when nobody remembers the ticket, so that the writer can forget it.
-    this.#o.channel.send(peer.endpoint, {
-      type: 'REPORT_ACK',
-      rid: report.rid,
-      ticket: report.ticket,
-      drained: report.drained,
-    });
+    const { rid, ticket, drained } = report;
+    // In the next turn, for somebody waits for what the report brings. Also when nobody remembers the ticket, so that the writer can forget it.
+    void this.#o.clock
+      .nextTurn()
+      .then(() => this.#o.channel.send(peer.endpoint, { type: 'REPORT_ACK', rid, ticket, drained }));
+    this.#takeReport(peer, report);
+  }
+
+  #takeReport(peer: Peer, report: WriterReport): void {
     if (this.#farewells.onReport(peer, report.ticket)) return;
     const live = this.#book.live(peer, report);
     if (live === null) return;
@@ -379,6 +381,8 @@ export class Receiver {
     if (report.outcome === 'DONE' || report.outcome === 'FAILED') {
       if (!this.#assign(session, writer)) return;
       session.clocks.progress();
+      session.reportedAtMs = this.#o.clock.now();
+      session.firstProgressAtMs ??= session.reportedAtMs;
     }
     if (report.outcome !== 'DONE') {
       const from = writer.peer?.name ?? writer.endpoint;
@@ -487,6 +491,7 @@ export class Receiver {
         bytesPlanned: session.bytesExpected,
         bytesDone: session.bytesReported,
         perSlice: [],
+        tail: { ...NO_TAIL, reportedAtMs: session.reportedAtMs },
       },
     });
   }

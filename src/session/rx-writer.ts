@@ -62,9 +62,10 @@ export class RxWriter {
     return this.#attempts < MAX_ATTEMPTS;
   }
 
-  /** Block ordinal of the writer up to which every slice arrived. */
+  /** Block ordinal of the writer up to which every slice arrived. Its report covers slices of which no word came. */
   get verifiedEndBlock(): number {
-    return this.#prefix.endBlock;
+    const isWhole = this.outcome === 'DONE' && this.reportedBytes === this.bytesExpected;
+    return isWhole ? Number.MAX_SAFE_INTEGER : this.#prefix.endBlock;
   }
 
   /** What it says that those slices moved. */

@@ -33,6 +33,8 @@ export class SendTask {
   bytesDone = 0;
   postedAtMs: number | null = null;
   finishedAtMs: number | null = null;
+  /** When this thread was told. */
+  heardAtMs: number | null = null;
   error: KvTransceiverError | null = null;
 
   constructor(id: number, receiver: TxReceiver, slice: TxSlice | null, bytesPlanned: number) {

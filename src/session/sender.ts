@@ -59,7 +59,8 @@ export interface SenderOptions {
 
 /**
  * Role: the context side. Turns chunks into slices, slices into submissions, completions into reports.
- * Ordering: a receiver's report goes out after all its slices and its aux are complete at the transport, never before (I4).
+ * Ordering: a receiver's report goes out after all its slices and its aux are complete at the transport, never before (I4). Aux leaves as
+ *   soon as its token is known, beside the last slice: nothing but the report is left to say when that slice has arrived.
  * Ownership: a request's pages are held in the ledger from its first slice until everything it submitted has drained.
  */
 export class Sender {
@@ -180,7 +181,10 @@ export class Sender {
       else task.settled(notice);
       if (task.drained) this.#tasks.delete(notice.submission);
       session.clocks.progress();
-      if (notice.kind === 'completion') this.#onTaskEnded(session, task);
+      if (notice.kind === 'completion') {
+        task.heardAtMs = this.#o.clock.now();
+        this.#onTaskEnded(session, task);
+      }
       this.#advance(session);
     }
   }
@@ -245,7 +249,8 @@ export class Sender {
   }
 
   #register(session: TxSession, peer: Peer, message: RequestData): void {
-    const receiver = new TxReceiver(peer, message.ticket, message.runs, message.auxSlot, this.#nextFlow++);
+    const flows = { pages: this.#nextFlow++, aux: this.#nextFlow++ };
+    const receiver = new TxReceiver(peer, message.ticket, message.runs, message.auxSlot, flows);
     session.receivers.set(message.ticket, receiver);
     this.#owners.set(message.ticket, { rid: session.rid, peer });
     if (session.receiverReady) session.clocks.peerArrived();
@@ -295,7 +300,8 @@ export class Sender {
       const groups = link.submissionGroups(plan);
       // Aux goes into a slot that no receive registers; an agent that does not bounce is spared the rest.
       const ticket = this.#o.agent.bounces === true && task.slice !== null ? { ticket: receiver.ticket } : {};
-      this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after, ...ticket });
+      const flow = task.slice === null ? receiver.auxFlow : receiver.flow;
+      this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after, ...ticket });
     } catch (cause) {
       if (!(cause instanceof KvTransceiverError)) throw cause;
       task.refused(cause);
@@ -309,7 +315,8 @@ export class Sender {
   #onTaskEnded(session: TxSession, task: SendTask): void {
     const { receiver } = task;
     if (task.state === 'transferred') {
-      this.questions.sliceResult(task, session.rid);
+      // The report, which follows at once, says the same; a frame before it would only make it later.
+      if (session.outcome !== null || !session.delivered(receiver)) this.questions.sliceResult(task, session.rid);
       return;
     }
     if (session.outcome !== null) return;
@@ -346,7 +353,7 @@ export class Sender {
   }
 
   #sendAux(session: TxSession, receiver: TxReceiver): void {
-    if (receiver.remoteAuxSlot < 0 || receiver.auxTask !== null || !session.pagesDelivered(receiver)) return;
+    if (receiver.remoteAuxSlot < 0 || receiver.auxTask !== null || !session.lastSliceSubmitted) return;
     // Only the token, or a slot, can be missing now, and neither announces itself. What leaves below is found gone at the next flush.
     this.#auxPending.add(session);
     const { request } = session;
@@ -424,6 +431,7 @@ export class Sender {
     };
     if (this.#o.isLive(receiver.peer)) this.#reports.publish(receiver.peer.endpoint, report);
     else this.#reports.record(receiver.peer.endpoint, report);
+    receiver.reportedAtMs ??= this.#o.clock.now();
   }
 }
 

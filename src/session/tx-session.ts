@@ -40,15 +40,26 @@ export class TxReceiver {
   /** Aux slot at the receiver, or -1. */
   readonly remoteAuxSlot: number;
   readonly flow: number;
+  /** Of aux, which must not wait behind the last slice for the end of its forward. */
+  readonly auxFlow: number;
   readonly tasks: SendTask[] = [];
   auxTask: SendTask | null = null;
+  /** When its first report was handed to the messenger. */
+  reportedAtMs: number | null = null;
 
-  constructor(peer: Peer, ticket: bigint, runs: readonly BlockRun[], remoteAuxSlot: number, flow: number) {
+  constructor(
+    peer: Peer,
+    ticket: bigint,
+    runs: readonly BlockRun[],
+    remoteAuxSlot: number,
+    flows: { readonly pages: number; readonly aux: number },
+  ) {
     this.peer = peer;
     this.ticket = ticket;
     this.runs = runs;
     this.remoteAuxSlot = remoteAuxSlot;
-    this.flow = flow;
+    this.flow = flows.pages;
+    this.auxFlow = flows.aux;
   }
 
   get allTasks(): readonly SendTask[] {

@@ -1,4 +1,4 @@
-import type { SliceTiming, TransferTimings } from './cache-transceiver.js';
+import type { SliceTiming, TailTimings, TransferTimings } from './cache-transceiver.js';
 import type { TxSession } from './tx-session.js';
 
 /** What a report or a timeline wants to know of one request's transfer. */
@@ -30,5 +30,22 @@ export function txTimings(session: TxSession, nowMs: number): TransferTimings {
     bytesPlanned: tasks.reduce((sum, task) => sum + task.bytesPlanned, 0),
     bytesDone: tasks.reduce((sum, task) => sum + task.bytesDone, 0),
     perSlice,
+    tail: tailOf(session),
   };
+}
+
+function tailOf({ receivers }: TxSession): TailTimings {
+  const all = [...receivers.values()];
+  const aux = all.flatMap(({ auxTask }) => auxTask ?? []);
+  return {
+    lastHeardAtMs: latest(all.flatMap(({ tasks }) => tasks.map(({ heardAtMs }) => heardAtMs))),
+    auxPostedAtMs: latest(aux.map(({ postedAtMs }) => postedAtMs)),
+    auxFinishedAtMs: latest(aux.map(({ finishedAtMs }) => finishedAtMs)),
+    reportedAtMs: latest(all.map(({ reportedAtMs }) => reportedAtMs)),
+  };
+}
+
+function latest(times: readonly (number | null)[]): number | null {
+  const known = times.filter((time) => time !== null);
+  return known.length === 0 ? null : Math.max(...known);
 }

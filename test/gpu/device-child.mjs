@@ -6,10 +6,12 @@ import { fragment, pairsOf, poolTable, Random } from './support.mjs';
 
 let agent;
 let pool;
+const advice = [];
 
 const commands = {
   async open({ options, sizeBytes, device }) {
     agent = await createAgent(options);
+    agent.onAdvice((message) => advice.push(message));
     pool = await agent.allocatePool({ sizeBytes, ...(device === undefined ? {} : { device }) });
     return { metadata: await agent.metadata(), base: pool.base };
   },
@@ -27,6 +29,27 @@ const commands = {
   async verify({ job }) {
     const content = createPageContent();
     return content.verify({ ...job, tokenSeeds: content.chainTokenSeeds(job.tokens) });
+  },
+  async advice() {
+    return { advice };
+  },
+  /** Moves scattered pages into the peer's pool, once. */
+  async move({ metadata, base, sizeBytes, pageBytes }) {
+    const peer = await agent.addPeer(metadata, 'target');
+    const fragments = [fragment({ bytes: pageBytes })];
+    const table = agent.prepareFragments(
+      peer,
+      poolTable(pool.base, pool.sizeBytes, pageBytes, 0),
+      poolTable(base, sizeBytes, pageBytes, 0),
+      fragments,
+    );
+    const count = Math.floor(Math.min(pool.sizeBytes, sizeBytes) / pageBytes);
+    const slotPairs = pairsOf(new Random(5).different(count, count), new Random(6).different(count, count));
+    const ended = new Promise((resolve) => agent.onCompletions(([first]) => resolve(first)));
+    agent.submit({ id: 1, peer, flow: 1, groups: [{ fragments: table, slotPairs }], after: null });
+    const { status, error } = await ended;
+    const explained = agent.explain(peer, { groups: [{ group: 0, fragments, slotPairs }] });
+    return { status, error: error?.message, explained, advice, slotPairs };
   },
   /** Writes scattered pages into the peer's pool without end, until this process is killed. */
   async flood({ metadata, base, sizeBytes, pageBytes }) {

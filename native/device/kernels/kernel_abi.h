@@ -19,11 +19,39 @@ namespace kvt {
 inline constexpr unsigned kTileBytes = 4096;
 inline constexpr unsigned kMaxCopyGroups = 8;
 inline constexpr unsigned kCopyThreads = 1024;
-// The bulk kernel: warps of a block, and staging tiles of each. They fill the shared memory of one multiprocessor.
-inline constexpr unsigned kBulkWarps = 12;
+// The bulk kernel: most warps of a block, and staging tiles of each warp.
+inline constexpr unsigned kMaxBulkWarps = 12;
 inline constexpr unsigned kBulkStages = 4;
-inline constexpr unsigned kBulkSharedBytes = kBulkWarps * kBulkStages * kTileBytes;
+inline constexpr unsigned kBulkWarpBytes = kBulkStages * kTileBytes;
 inline constexpr unsigned kContentThreads = 256;
+// A worker looks for an abort once in so many tiles: some microseconds of a full link.
+inline constexpr unsigned kTilesPerLook = 16;
+
+// What host and kernel tell each other about one slice, in pinned host memory. Each writes one word and reads the
+// other's, with a full fence in between, so that at least one of them sees the other:
+//
+//   host    cancelled = 1;  fence;  started?    0: no block has begun, and none will
+//   kernel  started = 1;    fence;  cancelled?  1: it ends without another access
+//
+// The words are a cache line apart. Nothing needs an atomic exchange, which the host's link may not have.
+struct AbortWord {
+  unsigned cancelled;  // written by the host
+  unsigned unused_by_host[15];
+  unsigned started;  // written by the kernel
+  unsigned unused_by_kernel[15];
+};
+
+// The same among the blocks of a slice, in device memory; zero before its first launch. One block talks to the host and
+// the others wait for what it says: a hundred readers of one word of host memory wait for each other, a microsecond
+// each.
+struct AbortState {
+  unsigned has_leader;
+  unsigned verdict;  // one of the kVerdict numbers
+  unsigned unused[14];
+};
+inline constexpr unsigned kVerdictOpen = 0;
+inline constexpr unsigned kVerdictGo = 1;
+inline constexpr unsigned kVerdictStop = 2;
 
 struct DeviceFragment {
   unsigned long long source;       // pool base + offset inside the slot
@@ -61,8 +89,12 @@ struct CopyArguments {
   unsigned turn;                   // consecutive tiles that one worker takes at a time
   unsigned long long range_begin;  // canonical bytes [range_begin, range_end) are copied
   unsigned long long range_end;
-  unsigned long long linear;    // gather: where byte range_begin goes; scatter: where it comes from
-  unsigned long long checksum;  // 8 bytes that the sum is added to; 0: none
+  unsigned long long linear;       // gather: where byte range_begin goes; scatter: where it comes from
+  unsigned long long checksum;     // 8 bytes that the sum is added to; 0: none
+  unsigned long long abort;        // AbortWord that the launch looks at between tiles; 0: none
+  unsigned long long abort_state;  // AbortState beside it
+  unsigned is_gated;               // whether blocks wait for the verdict before they touch anything else
+  unsigned bulk_warps;             // warps of a block of the bulk kernel; 0: the best known
 };
 
 struct DeviceContentEntry {

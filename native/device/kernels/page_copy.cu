@@ -2,6 +2,7 @@
 //
 // Work: a warp takes one tile after another; lanes of a tile share its pieces. Nothing is kept between tiles, so any
 // grid gives the same bytes. Loads bypass L1 (each byte is read once) and, with peers, the stores go out over the link.
+#include "abort.cuh"
 #include "addressing.h"
 #include "mixing.cuh"
 
@@ -123,14 +124,16 @@ __device__ __forceinline__ unsigned lanes_per_piece(unsigned bytes, unsigned pie
 
 template <Side side, bool isSummed>
 __device__ __forceinline__ void copy_tiles(const CopyArguments& arguments) {
+  if (!may_begin(arguments)) return;
   const unsigned lane = threadIdx.x % kWarp;
   const unsigned warps = gridDim.x * (blockDim.x / kWarp);
   // Neighbours go to different blocks first, so that a small slice spreads over the grid.
   const unsigned worker = blockIdx.x + (threadIdx.x / kWarp) * gridDim.x;
   unsigned long long sum = 0;
+  AbortWatch watch;
   for (unsigned i = 0;; ++i) {
     const unsigned t = tile_of_worker(arguments, worker, warps, i);
-    if (t >= arguments.tile_end) break;
+    if (t >= arguments.tile_end || watch.is_cancelled(arguments, worker, i)) break;
     const Tile tile = tile_at(arguments, t);
     const unsigned lanes = lanes_per_piece(tile.bytes, tile.pieces);
     for (unsigned p = lane / lanes; p < tile.pieces; p += kWarp / lanes) {

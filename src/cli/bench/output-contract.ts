@@ -124,4 +124,17 @@ export interface TtftSample {
   readonly firstPostMark: number | null;
   readonly lastSlicePostMark: number | null;
   readonly lastByteMark: number | null;
+  readonly tail: TailMarks;
+}
+
+/** What comes between the last byte and the first token, in the order in which it can come. Marks as those of the sample. */
+export interface TailMarks {
+  readonly auxPosted: number | null;
+  readonly auxDone: number | null;
+  /** The context server's JS thread heard of the last byte. */
+  readonly lastByteHeard: number | null;
+  readonly reportSent: number | null;
+  readonly reportRead: number | null;
+  /** The generation server's transfer ended. */
+  readonly settled: number | null;
 }

@@ -71,9 +71,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a slice does not wait for its event',
     file: FILE,
-    find: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after, ...ticket });',
-    replace:
-      'this.#o.agent.submit({ id: task.id, peer: link.handle, flow: receiver.flow, groups, after: null, ...ticket });',
+    find: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after, ...ticket });',
+    replace: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after: null, ...ticket });',
   },
   {
     name: 'pages are not held from the first slice on',

@@ -62,6 +62,12 @@ it('a prefill begins with the first rank and ends with the last, chunk by chunk'
         postedAtMs: atMs === 0 ? null : 310 + entry * 10 - seq,
         finishedAtMs: atMs === 0 ? null : 350 + entry,
       })),
+      tail: {
+        lastHeardAtMs: atMs === 0 ? null : 354,
+        auxPostedAtMs: 301 + index,
+        auxFinishedAtMs: 303 - index,
+        reportedAtMs: null,
+      },
     },
   });
   expect(contextReport([rank(0, 0, 0), rank(1, 7, 10)])).toEqual({
@@ -71,6 +77,7 @@ it('a prefill begins with the first rank and ends with the last, chunk by chunk'
     firstPostMs: 210,
     lastSlicePostMs: 319,
     lastByteMs: 353,
+    tail: { lastHeardMs: 354, auxPostedMs: 302, auxDoneMs: 303, reportSentMs: null },
     slices: 2,
     ranks: [
       { rank: 0, bytesPlanned: 0, bytesSent: 0 },

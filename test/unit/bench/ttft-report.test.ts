@@ -46,6 +46,7 @@ function sample(over: Partial<TtftSample>): TtftSample {
     firstPostMark: null,
     lastSlicePostMark: null,
     lastByteMark: null,
+    tail: { auxPosted: null, auxDone: null, lastByteHeard: null, reportSent: null, reportRead: null, settled: null },
     ...over,
   };
 }
@@ -221,13 +222,19 @@ describe('one request', () => {
     firstPostMs: 1051,
     lastSlicePostMs: 1091,
     lastByteMs: 1099,
+    tail: { lastHeardMs: 1099.1, auxPostedMs: 1090.2, auxDoneMs: 1090.3, reportSentMs: 1099.2 },
     slices: 2,
     ranks: [
       { rank: 0, bytesPlanned: 6, bytesSent: 6 },
       { rank: 1, bytesPlanned: 4, bytesSent: 4 },
     ],
   };
-  const generation = { cachedTokens: 0, firstWrong: null, ranks: [{ rank: 0, bytesVerified: 10, wrongBytes: 0 }] };
+  const generation = {
+    cachedTokens: 0,
+    tail: { reportReadMs: 1100, settledMs: 1100.5 },
+    firstWrong: null,
+    ranks: [{ rank: 0, bytesVerified: 10, wrongBytes: 0 }],
+  };
   const expected = { of: () => ({ context: [6, 4], generation: [10] }) };
 
   it('is complete when both sides reported, and its times start at the submission', async () => {
@@ -246,6 +253,7 @@ describe('one request', () => {
       lastSliceMs: 8,
       chunkEndMarks: [50, 90],
       lastByteMark: 99,
+      tail: { reportRead: 100, settled: 100.5 },
       bytesPlanned: 10,
       bytesSent: 10,
       bytesVerified: 10,

@@ -1,7 +1,12 @@
 import type { ReadyEvent } from '../../../src/agent/transfer-agent.js';
 import type { KvTransceiverError } from '../../../src/errors.js';
 import type { LlmRequest } from '../../../src/executor/request.js';
-import type { CacheTransceiver, SendReceipt, Settled } from '../../../src/session/cache-transceiver.js';
+import {
+  type CacheTransceiver,
+  NO_TAIL,
+  type SendReceipt,
+  type Settled,
+} from '../../../src/session/cache-transceiver.js';
 
 /** Says what the executor called, in order, and plays whatever outcome a test scripts. */
 export class FakeTransceiver implements CacheTransceiver {
@@ -85,6 +90,7 @@ export class FakeTransceiver implements CacheTransceiver {
         bytesPlanned: 0,
         bytesDone: 0,
         perSlice: [],
+        tail: NO_TAIL,
       },
     });
     this.#listener();

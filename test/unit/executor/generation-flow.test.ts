@@ -17,8 +17,8 @@ describe.each(SCHEDULES)('generation, %s', (schedule) => {
     h.transceiver.settle(request, 'completed', { firstTokens: [777] });
     await h.clock.turn(20);
     expect(h.take()).toEqual([
-      'computed 1 18',
       'first 1 777 @1040',
+      'computed 1 18',
       // The token that is fed sits behind the prompt; the forward writes its KV there.
       'forward 1@18',
       'done',
@@ -46,8 +46,8 @@ describe.each(SCHEDULES)('generation, %s', (schedule) => {
     expect(request.outputTokens).toEqual([42]);
     expect(h.take()).toEqual([
       'receive 1 0',
-      'computed 1 4',
       'first 1 42 @1000',
+      'computed 1 4',
       'free 1',
       'finished 1 completed GENERATION_COMPLETE',
     ]);

@@ -7,7 +7,12 @@ import type { ExecutorOptions } from '../../../src/executor/executor-options.js'
 import type { ForwardResult, ModelEngine, ScheduledBatch } from '../../../src/executor/model-engine.js';
 import type { LlmRequest } from '../../../src/executor/request.js';
 import type { RankGroup } from '../../../src/rank-group/rank-group.js';
-import type { CacheTransceiver, SendReceipt, Settled } from '../../../src/session/cache-transceiver.js';
+import {
+  type CacheTransceiver,
+  NO_TAIL,
+  type SendReceipt,
+  type Settled,
+} from '../../../src/session/cache-transceiver.js';
 import { TransferLedger } from '../../../src/session/transfer-ledger.js';
 import type { FakeClock } from '../../sim-lite/fake-clock.js';
 import { seededRandom } from '../../sim-lite/seeded-random.js';
@@ -121,6 +126,7 @@ export class DelayedTransceiver implements CacheTransceiver {
         bytesPlanned: 0,
         bytesDone: 0,
         perSlice: [],
+        tail: NO_TAIL,
       },
     });
     this.#after('drain', request, () => {

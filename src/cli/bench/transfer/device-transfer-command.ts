@@ -49,6 +49,8 @@ interface DeviceTransferRow {
   readonly wrongBytes: number;
   /** Contiguous, by the same agent. */
   readonly ownContiguousGigabytesPerSecond: Percentiles | null;
+  /** By a bare loop over NIXL; null where it was not measured. */
+  readonly bareLoopGigabytesPerSecond: Percentiles | null;
   readonly samples: LaneSamples;
 }
 
@@ -117,6 +119,7 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
     ratios: {
       shareOfRoof: Object.fromEntries(rows.map((row) => [subjectOf(row), row.shareOfRoof])),
       p2pOverRdma: overRdma(rows),
+      nixlOverBareLoop: overBareLoop(rows),
       sliceUs: Object.fromEntries(
         Object.entries(costs).filter((entry): entry is [string, number] => entry[1] !== null),
       ),
@@ -164,6 +167,7 @@ function toRows(
         roofGigabytesPerSecond: roof,
         shareOfRoof: speed === null || roof === null ? 0 : speed.p50 / roof.p50,
         ownContiguousGigabytesPerSecond: speeds(lane.contiguousMs),
+        bareLoopGigabytesPerSecond: speeds(lane.bareLoopMs),
         wrongBytes: lane.wrongBytes,
         samples: lane,
       },
@@ -184,6 +188,16 @@ function overRdma(rows: readonly DeviceTransferRow[]): Record<string, number> {
   );
 }
 
+/** The nixl agent over the bare loop, where descriptors are few and large. */
+function overBareLoop(rows: readonly DeviceTransferRow[]): Record<string, number> {
+  return Object.fromEntries(
+    rows.flatMap((row) => {
+      const { gigabytesPerSecond: agent, bareLoopGigabytesPerSecond: bare } = row;
+      return agent === null || bare === null ? [] : [[subjectOf(row), agent.p50 / bare.p50] as const];
+    }),
+  );
+}
+
 function subjectOf({ lane, kind, pageBytes }: DeviceTransferRow): string {
   return kind === 'split' ? `${lane} split ${pageBytes}` : `${lane} ${pageBytes}`;
 }
@@ -194,6 +208,7 @@ function p50(samples: readonly number[] | undefined): number | null {
 
 const KIB = 1024;
 const ABORT_FREE_MS = 10;
+const NIXL_OVER_BARE_LOOP = 0.98;
 
 function checksOf(
   rows: readonly DeviceTransferRow[],
@@ -231,6 +246,10 @@ function checksOf(
     if (value === undefined) return [];
     return [{ name: 'p2pOverRdma', subject, met: value >= 30, judged, value, bound: 30, relation: '>=' }];
   });
+  const bare = Object.entries(overBareLoop(rows)).map(([subject, value]): Check => {
+    const bound = NIXL_OVER_BARE_LOOP;
+    return { name: 'nixlOverBareLoop', subject, met: value >= bound, judged, value, bound, relation: '>=' };
+  });
   const times = [
     { name: 'jsThreadUs', value: costs.submitUs, bound: 20 },
     { name: 'postingUs', value: costs.postingUs, bound: 40 },
@@ -239,7 +258,7 @@ function checksOf(
     if (value === null) return [];
     return [{ name, subject: 'slice of 2048', met: value <= bound, judged, value, bound, relation: '<=' }];
   });
-  return [...bytes, ...shares, ...faster, ...times];
+  return [...bytes, ...shares, ...faster, ...bare, ...times];
 }
 
 function abortChecks(aborts: AbortCosts | null, judged: boolean): readonly Check[] {

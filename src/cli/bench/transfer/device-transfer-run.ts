@@ -1,4 +1,5 @@
 import { CudaDevice } from '../../../agent/cuda-device.js';
+import { NixlLoop } from '../../../agent/nixl-loop.js';
 import type { Completion, FragmentTable, PeerHandle, ReadyEvent } from '../../../agent/transfer-agent.js';
 import { SystemClock } from '../../../clock.js';
 import { TransportError } from '../../../errors.js';
@@ -22,6 +23,8 @@ export interface LaneSamples {
   readonly elapsedMs: number[];
   /** Of one contiguous copy of the same bytes by the same agent, taken in turns with the pages. */
   readonly contiguousMs: number[];
+  /** Of the same pages by a bare loop over NIXL, in the same turns; empty for other agents, and for pages that are no large descriptors. */
+  readonly bareLoopMs: number[];
   readonly wrongBytes: number;
 }
 
@@ -51,8 +54,11 @@ interface Lane extends BenchAgent {
   readonly peer: PeerHandle;
   readonly peerBase: number;
   readonly completions: CompletionWaiter;
+  readonly bareLoop: NixlLoop | null;
 }
 
+/** From this size on a page is a large descriptor, and there are few of them. */
+const LARGE_PAGE_BYTES = 2 ** 20;
 const SLICE_PAGES = 2048;
 const SLICE_PAGE_BYTES = 4096;
 const SLICE_SAMPLES = 60;
@@ -96,13 +102,14 @@ export class DeviceTransferRun {
       const bench = await openAgent(agent, null, 'transfer-sender', { path, device: from, ...blocks });
       const completions = new CompletionWaiter();
       bench.agent.onCompletions((batch) => completions.accept(batch));
-      const { base } = await bench.agent.allocatePool({ sizeBytes, device: from });
+      const pool = await bench.agent.allocatePool({ sizeBytes, device: from });
       const opened = await this.#receiver.ask(
         { kind: 'open', lane: name, agent, path, device: to, sizeBytes },
         'opened',
       );
       const peer = await this.#receiver.orLost(bench.agent.addPeer(opened.metadata, 'transfer-receiver'));
-      this.#lanes.push({ ...bench, spec, base, peer, peerBase: opened.base, completions });
+      const bareLoop = agent === 'nixl' ? await this.#receiver.orLost(NixlLoop.open(pool, opened.metadata)) : null;
+      this.#lanes.push({ ...bench, spec, base: pool.base, peer, peerBase: opened.base, completions, bareLoop });
     }
   }
 
@@ -135,17 +142,19 @@ export class DeviceTransferRun {
         pages: this.#tableOf(lane, shape),
         whole: this.#tableOf(lane, pageShape(bytes, bytes)),
       });
-      samples.set(lane.spec.name, { elapsedMs: [], contiguousMs: [], wrongBytes: 0 });
+      samples.set(lane.spec.name, { elapsedMs: [], contiguousMs: [], bareLoopMs: [], wrongBytes: 0 });
     }
     const whole = Int32Array.of(0, 0);
     for (let round = -1; round < rounds; round++) {
       for (const lane of this.#lanes) {
         const { pages, whole: table } = tables.get(lane.spec.name) as { pages: FragmentTable; whole: FragmentTable };
         const contiguousMs = await this.#transfer(lane, table, whole, bytes);
+        const bareLoopMs = await this.#timeBareLoop(lane, shape, pairs);
         // Last, so that the pages are what the receiver checks.
         const elapsedMs = await this.#transfer(lane, pages, pairs, bytes);
         if (round < 0) continue;
         samples.get(lane.spec.name)?.contiguousMs.push(contiguousMs);
+        if (bareLoopMs !== null) samples.get(lane.spec.name)?.bareLoopMs.push(bareLoopMs);
         samples.get(lane.spec.name)?.elapsedMs.push(elapsedMs);
       }
       onRound();
@@ -244,6 +253,7 @@ export class DeviceTransferRun {
   }
 
   async close(): Promise<void> {
+    await Promise.all(this.#lanes.map(({ bareLoop }) => bareLoop?.close()));
     await Promise.all(this.#lanes.map(({ agent }) => agent.close(2000)));
   }
 
@@ -262,6 +272,15 @@ export class DeviceTransferRun {
     const startMs = this.#clock.now();
     lane.agent.submit({ id, peer: lane.peer, flow: 1, groups: [{ fragments, slotPairs }], after });
     return { id, done, submitMs: this.#clock.now() - startMs, startMs };
+  }
+
+  async #timeBareLoop(
+    { bareLoop, base, peerBase }: Lane,
+    { kind, bytesPerPair }: PageShape,
+    pairs: Int32Array,
+  ): Promise<number | null> {
+    if (bareLoop === null || kind !== 'pages' || bytesPerPair < LARGE_PAGE_BYTES) return null;
+    return this.#receiver.orLost(bareLoop.time(base, peerBase, bytesPerPair, pairs));
   }
 
   /** From the first submission to the last byte; pages go in slices, as chunks of prefill hand them over. */

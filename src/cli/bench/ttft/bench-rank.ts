@@ -158,6 +158,11 @@ export class BenchRank {
     return this.#transceiver.stats().held;
   }
 
+  /** When a request's transfer ended; null before. */
+  timingsOf(request: LlmRequest): Settled['timings'] | null {
+    return this.#settled.get(request)?.timings ?? null;
+  }
+
   /** How a request's transfer ended; the next call for it gives null. */
   takeSettled(request: LlmRequest): Settled | null {
     const settled = this.#settled.get(request) ?? null;

@@ -2,10 +2,11 @@ import type { ContentJob } from '../../../agent/page-content.js';
 import { InternalError, KvTransceiverError } from '../../../errors.js';
 import { createRequest } from '../../../executor/create-request.js';
 import type { DisaggregatedParams, LlmRequest } from '../../../executor/request.js';
+import type { Settled } from '../../../session/cache-transceiver.js';
 import { promptTokens } from '../prompt-source.js';
 import type { BenchRank } from './bench-rank.js';
 import { BenchServer } from './bench-server.js';
-import { contextReport, type RankContext } from './context-on-ranks.js';
+import { contextReport, latest, type RankContext } from './context-on-ranks.js';
 import { type PageVerification, receivedPages, verifyPages } from './page-verification.js';
 import { RankTally } from './rank-tally.js';
 import { warmPrefix } from './warm-prefix.js';
@@ -21,6 +22,7 @@ interface Arrived {
   readonly rank: BenchRank;
   readonly request: LlmRequest;
   readonly atMs: number;
+  readonly timings: Settled['timings'] | null;
   readonly pages: readonly ContentJob[];
 }
 
@@ -131,7 +133,8 @@ export class BenchWorker {
         onFirstToken: (request, _, atMs) => {
           hasArrived = true;
           if (tally.hasFailed) return;
-          const arrived = { rank, request, atMs, pages: receivedPages(rank, request, seeds) };
+          const timings = rank.timingsOf(request);
+          const arrived = { rank, request, atMs, timings, pages: receivedPages(rank, request, seeds) };
           rank.cache.pin(request.id);
           pinned.push(arrived);
           tally.complete(rank.rank, arrived);
@@ -170,6 +173,10 @@ export class BenchWorker {
       if (cached.size > 1) throw new InternalError(`ranks found different prefixes in their caches: ${[...cached]}`);
       const report = {
         cachedTokens: [...cached][0] ?? 0,
+        tail: {
+          reportReadMs: latest(arrived.map(({ timings }) => timings?.tail.reportedAtMs ?? null)),
+          settledMs: latest(arrived.map(({ timings }) => timings?.settledAtMs ?? null)),
+        },
         firstWrong: firstWrongOf(found),
         ranks: found.map(({ bytesVerified, wrongBytes }, rank) => ({ rank, bytesVerified, wrongBytes })),
       };

@@ -22,6 +22,12 @@ export function contextReport(ranks: readonly RankContext[]): ContextReport {
     firstPostMs: earliest(ranks.map(({ timings }) => timings.firstPostAtMs)),
     lastSlicePostMs: earliest(ranks.flatMap(({ timings }) => lastSlice(timings).map((slice) => slice.postedAtMs))),
     lastByteMs: latest(ranks.flatMap(({ timings }) => timings.perSlice.map((slice) => slice.finishedAtMs))),
+    tail: {
+      lastHeardMs: latest(ranks.map(({ timings }) => timings.tail.lastHeardAtMs)),
+      auxPostedMs: latest(ranks.map(({ timings }) => timings.tail.auxPostedAtMs)),
+      auxDoneMs: latest(ranks.map(({ timings }) => timings.tail.auxFinishedAtMs)),
+      reportSentMs: latest(ranks.map(({ timings }) => timings.tail.reportedAtMs)),
+    },
     slices: Math.max(...ranks.map(({ timings }) => timings.slices)),
     ranks: ranks.map(
       ({ rank, timings }): WriterBytes => ({
@@ -44,7 +50,7 @@ function earliest(times: readonly (number | null)[]): number | null {
   return known.length === 0 ? null : Math.min(...known);
 }
 
-function latest(times: readonly (number | null)[]): number | null {
+export function latest(times: readonly (number | null)[]): number | null {
   const known = times.filter((time) => time !== null);
   return known.length === 0 ? null : Math.max(...known);
 }

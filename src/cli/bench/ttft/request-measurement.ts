@@ -1,8 +1,17 @@
-import type { ReceiverRank, TtftSample, WriterRank } from '../output-contract.js';
+import type { ReceiverRank, TailMarks, TtftSample, WriterRank } from '../output-contract.js';
 import type { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { sum } from '../statistics.js';
 import type { ContextReport, GenerationReport, ReportedError, WorkerEvent } from './worker-messages.js';
 import type { PlannedRequest } from './workload.js';
+
+const NO_MARKS: TailMarks = {
+  auxPosted: null,
+  auxDone: null,
+  lastByteHeard: null,
+  reportSent: null,
+  reportRead: null,
+  settled: null,
+};
 
 /**
  * Collects what both servers say about one request until the sample is complete: both reports, or a failure and whatever the other side
@@ -112,9 +121,11 @@ export class RequestMeasurement {
         firstPostMark: null,
         lastSlicePostMark: null,
         lastByteMark: null,
+        tail: NO_MARKS,
       };
     }
     const mark = (atMs: number): number => atMs - this.submittedMs;
+    const markOf = (atMs: number | null): number | null => (atMs === null ? null : mark(atMs));
     const prefillEndMs = context.chunkEndsMs.at(-1) ?? context.prefillStartMs;
     const { firstPostMs, lastSlicePostMs, lastByteMs } = context;
     return {
@@ -134,11 +145,20 @@ export class RequestMeasurement {
           : // Posted before the end of its chunk, it waited on the GPU until then.
             lastByteMs - Math.max(lastSlicePostMs, prefillEndMs),
       chunkEndMarks: context.chunkEndsMs.map(mark),
-      firstPostMark: firstPostMs === null ? null : mark(firstPostMs),
-      lastSlicePostMark: lastSlicePostMs === null ? null : mark(lastSlicePostMs),
-      lastByteMark: lastByteMs === null ? null : mark(lastByteMs),
+      firstPostMark: markOf(firstPostMs),
+      lastSlicePostMark: markOf(lastSlicePostMs),
+      lastByteMark: markOf(lastByteMs),
+      tail: {
+        auxPosted: markOf(context.tail.auxPostedMs),
+        auxDone: markOf(context.tail.auxDoneMs),
+        lastByteHeard: markOf(context.tail.lastHeardMs),
+        reportSent: markOf(context.tail.reportSentMs),
+        reportRead: markOf(generation.tail.reportReadMs),
+        settled: markOf(generation.tail.settledMs),
+      },
     };
   }
+
   #ranks(): { readonly contextRanks: readonly WriterRank[]; readonly generationRanks: readonly ReceiverRank[] } {
     const [context, generation] = [this.#context, this.#generation];
     // What has to move depends on what the generation server had before, which only it can say.

@@ -80,12 +80,20 @@ export interface ContextReport {
   readonly firstPostMs: number | null;
   readonly lastSlicePostMs: number | null;
   readonly lastByteMs: number | null;
+  readonly tail: {
+    readonly lastHeardMs: number | null;
+    readonly auxPostedMs: number | null;
+    readonly auxDoneMs: number | null;
+    readonly reportSentMs: number | null;
+  };
   readonly slices: number;
   readonly ranks: readonly WriterBytes[];
 }
 
 /** What the generation server found, all its ranks together. */
 export interface GenerationReport {
+  /** CLOCK_MONOTONIC ms. */
+  readonly tail: { readonly reportReadMs: number | null; readonly settledMs: number | null };
   readonly cachedTokens: number;
   readonly firstWrong: string | null;
   readonly ranks: readonly ReceiverBytes[];

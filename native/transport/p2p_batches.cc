@@ -1,0 +1,121 @@
+#include "transport/p2p_batches.h"
+
+#include <string>
+#include <utility>
+
+namespace kvt {
+
+Status P2pBatches::open(const std::shared_ptr<const CudaContext>& context) {
+  context_ = context;
+  buffers_.emplace(context);
+  words_.emplace(context);
+  for (Lane* lane : {&ready_, &waiting_}) {
+    Status status = CudaStream::create(context, StreamPriority::kLow, &lane->stream);
+    if (!status.is_ok()) return status;
+  }
+  return Status::ok();
+}
+
+Status P2pBatches::take_event(CudaEvent* out) {
+  if (spare_events_.empty()) return CudaEvent::create(context_, EventTiming::kOff, out);
+  *out = std::move(spare_events_.back());
+  spare_events_.pop_back();
+  return Status::ok();
+}
+
+void P2pBatches::drop(Queued batch) { free({.queued = std::move(batch), .done = {}}); }
+
+void P2pBatches::free(Batch batch) {
+  if (batch.queued.slots.size() > 0) buffers_->give_back(std::move(batch.queued.slots));
+  if (batch.queued.word != nullptr) words_->give_back(batch.queued.word);
+  if (batch.done.is_open()) spare_events_.push_back(std::move(batch.done));
+}
+
+BatchResult P2pBatches::queued(BatchId id, Queued batch, Status status) {
+  CudaEvent done;
+  if (status.is_ok()) status = take_event(&done);
+  if (status.is_ok()) status = done.record(batch.lane->stream);
+  if (status.is_ok()) {
+    batch.lane->order.push_back(id);
+    batches_.emplace(id, Batch{.queued = std::move(batch), .done = std::move(done)});
+    return {BatchState::kInFlight, false, {}};
+  }
+  // Part of it may be queued already, and reads the slots. A device that refuses a launch is lost.
+  lost_.push_back(Batch{.queued = std::move(batch), .done = {}});
+  return {BatchState::kFailed, true, std::move(status)};
+}
+
+BatchResult P2pBatches::cancelled() {
+  return {BatchState::kFailed, false, Status(StatusCode::kCancelled, "the transfer was cancelled")};
+}
+
+P2pBatches::Ending P2pBatches::poll(BatchId id) {
+  const auto entry = batches_.find(id);
+  if (entry == batches_.end()) {
+    const Status unknown(StatusCode::kInternal, "unknown batch " + std::to_string(id));
+    return {.result = {BatchState::kFailed, false, unknown}};
+  }
+  Batch& batch = entry->second;
+  const PeerId peer = batch.queued.peer;
+  Lane* const lane = batch.queued.lane;
+  if (batch.stopping == Stopping::kRevoked) {
+    revoked_.emplace(id, std::move(batch));
+    batches_.erase(entry);
+    return {.result = cancelled(), .peer = peer};
+  }
+  retire(lane);
+  if (lane->order.front() != id) return {.result = {}, .peer = peer};
+  Status error;
+  switch (batch.done.query(&error)) {
+    case EventProgress::kPending:
+      return {.result = {}, .peer = peer};
+    case EventProgress::kFailed:
+      // A lost device: whether its last writes landed nobody can say.
+      lane->order.pop_front();
+      lost_.push_back(std::move(batch));
+      batches_.erase(entry);
+      return {.result = {BatchState::kFailed, true, std::move(error)}, .peer = peer};
+    case EventProgress::kReached:
+      break;
+  }
+  // Whether the kernel saw the word in time it does not say; what was asked to stop may be incomplete.
+  const bool is_whole = batch.stopping == Stopping::kNot;
+  lane->order.pop_front();
+  free(std::move(batch));
+  batches_.erase(entry);
+  return {.result = is_whole ? BatchResult{BatchState::kDone, false, {}} : cancelled(), .peer = peer};
+}
+
+void P2pBatches::cancel(BatchId id) {
+  const auto entry = batches_.find(id);
+  if (entry == batches_.end()) return;
+  Batch& batch = entry->second;
+  if (batch.queued.word == nullptr || batch.stopping != Stopping::kNot) return;
+  const bool has_not_begun = AbortWords::revoke(batch.queued.word);
+  batch.stopping = has_not_begun && batch.queued.is_gated ? Stopping::kRevoked : Stopping::kAsked;
+}
+
+void P2pBatches::retire() {
+  if (revoked_.empty()) return;
+  retire(&ready_);
+  retire(&waiting_);
+}
+
+void P2pBatches::retire(Lane* lane) {
+  while (!lane->order.empty()) {
+    const auto entry = revoked_.find(lane->order.front());
+    if (entry == revoked_.end()) return;
+    Status error;
+    const EventProgress progress = entry->second.done.query(&error);
+    if (progress == EventProgress::kPending) return;
+    lane->order.pop_front();
+    if (progress == EventProgress::kReached) {
+      free(std::move(entry->second));
+    } else {
+      lost_.push_back(std::move(entry->second));
+    }
+    revoked_.erase(entry);
+  }
+}
+
+}  // namespace kvt

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "device/abort_words.h"
+#include "device/cuda_event.h"
+#include "device/device_buffer_pool.h"
+#include "transport/transport.h"
+
+namespace kvt {
+
+// Role: what is queued on a p2p agent's streams: how each batch ends, and what it uses until then.
+// Why: a batch that was taken back is over for its caller before the device has passed it, so that what it uses
+// outlives
+//   it here.
+// Ordering: batches of one lane end in the order they were posted, except that those taken back end at once.
+// Ownership: events, slots and abort words, from `queued` until the device has run the batch.
+// Threading: the progress thread.
+class P2pBatches {
+ public:
+  // A stream whose batches the device runs in order, so that only the oldest is worth asking the driver about: 64
+  // queries of a microsecond each would hold up the next launch.
+  struct Lane {
+    CudaStream stream;
+    std::deque<BatchId> order;
+  };
+  // What was queued. `word` is null where the device's copy engines copy: those cannot be stopped.
+  struct Queued {
+    PeerId peer = 0;
+    DeviceBuffer slots;
+    Lane* lane = nullptr;
+    AbortWord* word = nullptr;
+    // Its blocks ask the word before they touch anything: it can be taken back as long as none has begun.
+    bool is_gated = false;
+  };
+  struct Ending {
+    BatchResult result;
+    PeerId peer = 0;
+  };
+
+  Status open(const std::shared_ptr<const CudaContext>& context);
+
+  Lane& ready() { return ready_; }
+  Lane& waiting() { return waiting_; }
+  DeviceBufferPool& buffers() { return *buffers_; }
+  Status take_word(AbortWord** out) { return words_->take(out); }
+
+  // Nothing of it reached the device.
+  void drop(Queued batch);
+  // `status`: what became of queueing it. After a failure a part may be queued all the same.
+  BatchResult queued(BatchId id, Queued batch, Status status);
+  Ending poll(BatchId id);
+  // See Transport::cancel.
+  void cancel(BatchId id);
+  // Frees what batches used that were taken back and that the device has passed.
+  void retire();
+
+  bool has_any() const { return !batches_.empty(); }
+  bool has_revoked() const { return !revoked_.empty(); }
+  bool has_lost() const { return !lost_.empty(); }
+
+ private:
+  enum class Stopping : std::uint8_t { kNot, kAsked, kRevoked };
+  struct Batch {
+    Queued queued;
+    CudaEvent done;
+    Stopping stopping = Stopping::kNot;
+  };
+
+  static BatchResult cancelled();
+  Status take_event(CudaEvent* out);
+  void retire(Lane* lane);
+  void free(Batch batch);
+
+  std::shared_ptr<const CudaContext> context_;
+  std::optional<DeviceBufferPool> buffers_;
+  std::optional<AbortWords> words_;
+  Lane ready_;
+  Lane waiting_;
+  std::vector<CudaEvent> spare_events_;
+  std::unordered_map<BatchId, Batch> batches_;
+  std::unordered_map<BatchId, Batch> revoked_;  // over for their callers, not yet for the device
+  // Batches that a lost device left behind. Nothing says that they ended, so what they use is never freed.
+  std::vector<Batch> lost_;
+};
+
+}  // namespace kvt
