@@ -33,6 +33,7 @@ export type {
   LlmRequest,
   RequestState,
   RequestType,
+  SamplingParams,
   ScheduleStyle,
   TransferPolicy,
 } from './executor/request.js';
