@@ -97,6 +97,15 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['bench', 'serve'],
+    about: 'a server under many streaming clients, with workers killed',
+    load: async () => {
+      const { serveBenchCommand } = await import('./bench/serve/serve-bench-command.js');
+      const { SERVE_BENCH_OPTIONS } = await import('./bench/serve/serve-bench-options.js');
+      return { run: serveBenchCommand, options: SERVE_BENCH_OPTIONS };
+    },
+  },
+  {
     words: ['doctor'],
     about: 'what this machine and this build can do, and what is missing',
     load: async () => {

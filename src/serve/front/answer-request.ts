@@ -72,7 +72,10 @@ const sharedShape = {
   seed: z.int('must be a whole number').nullish(),
   presence_penalty: only([0], 'is not supported: leave it at 0'),
   frequency_penalty: only([0], 'is not supported: leave it at 0'),
-  logit_bias: z.strictObject({}, 'is not supported: leave it out').nullish(),
+  logit_bias: z
+    .unknown()
+    .refine((value) => value === undefined || JSON.stringify(value ?? {}) === '{}', 'is not supported: leave it out')
+    .optional(),
   use_beam_search: only(
     [false],
     'must be false: beams would need several sequences, and a transfer moves the cache of one',
