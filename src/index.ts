@@ -42,6 +42,7 @@ export * from './geometry/index.js';
 export * from './mapping/index.js';
 export { type OpenedTransceiver, type OpenTransceiverOptions, openTransceiver } from './open-transceiver.js';
 export * from './rank-group/index.js';
+export * from './serve/index.js';
 export type {
   CacheTransceiver,
   SendReceipt,
