@@ -16,6 +16,8 @@ export interface HttpWorldOptions {
   readonly queueTimeoutMs?: number;
   readonly requestTimeoutMs?: number;
   readonly maxRetries?: number;
+  readonly maxModelTokens?: number;
+  readonly stallLimitMs?: number;
 }
 
 /** The HTTP side of a front on a real socket, before servers whose requests end when the test says so. */
@@ -45,9 +47,9 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     coordinator,
     gate,
     metrics,
-    limits: { engine: tinyServeEngine({ max_model_tokens: 64, cache_tokens: 64 }), maxPromptTokens: null },
+    limits: { engine: tinyServeEngine({ max_model_tokens: options.maxModelTokens ?? 64 }), maxPromptTokens: null },
     maxBodyBytes: 2000,
-    stallLimitMs: 10_000,
+    stallLimitMs: options.stallLimitMs ?? 10_000,
     onError: (message) => errors.push(message),
     health: () => ({ isReady: true, isDraining: gate.isClosed, context: [], generation: [] }),
     allMetrics: () => metrics.metrics(),

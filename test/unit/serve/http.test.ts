@@ -208,6 +208,36 @@ describe('a client that leaves', () => {
   });
 });
 
+describe('a client that takes nothing', () => {
+  it('is cut off, and both servers hear of it', async () => {
+    const { raw, generation, log, gate, context } = await start({ maxModelTokens: 65_536, stallLimitMs: 200 });
+    const body = JSON.stringify({ model: 'kvt-tiny', prompt: 'a', max_tokens: 65_000, stream: true });
+    const head = `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n`;
+    const client = raw(head + body);
+    client.socket.pause();
+    await until(
+      () => generation.submitted.length > 0,
+      () => log.join(),
+    );
+    // Until the kernel's buffers are full; from then on the text gathers in one string.
+    let index = 0;
+    await until(
+      () => {
+        if (index < 65_000) generation.last.events.onToken?.(0, index++);
+        return log.length === 4;
+      },
+      () => `${index} tokens, ${log.join()}`,
+    );
+    expect(index).toBeGreaterThan(100);
+    expect(log.slice(2)).toEqual(['generation cancel', 'context cancel']);
+    generation.last.end({ outcome: 'cancelled' });
+    context.last.end({ outcome: 'cancelled' });
+    await gate.idle();
+    client.socket.resume();
+    expect(await client.answer()).not.toContain('[DONE]');
+  });
+});
+
 describe('bounds', () => {
   it('runs so many, lets so many wait in order, and tells the rest to come back', async () => {
     const { complete, gate, log } = await start({ maxLive: 1, maxQueued: 1 });
