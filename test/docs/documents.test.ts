@@ -21,6 +21,7 @@ describe('README', () => {
       'npm ci && npm test',
       'npm run ttft -- --model llama-3.3-70b --prompt-tokens 1k --context-tp 2 --generation-tp 4',
       'npm run nixl && npm run ttft -- --agent nixl',
+      'npm ci && npm run serve',
     ]);
     for (const [, script] of readme.matchAll(/npm run ([\w:-]+)/g)) expect(Object.keys(scripts)).toContain(script);
     expect(scripts['test']).toBeDefined();
