@@ -30,11 +30,12 @@ export async function loadEngine(
 /** Asked here, where the module is known by name, rather than at the first request. */
 function problemOf(engine: ServeEngine): string | null {
   if (typeof engine !== 'object' || engine === null) return 'it returned no engine';
-  const { model, maxModelTokens, vocabularySize, tokensPerBlock, codec, ranks } = engine;
+  const { model, maxModelTokens, vocabularySize, tokensPerBlock, identity = '', codec, ranks } = engine;
   if (typeof model !== 'string' || !/^[\w./:-]{1,128}$/.test(model))
     return 'model must be a name of at most 128 letters, digits and . / : - _';
   for (const [name, value] of Object.entries({ maxModelTokens, vocabularySize, tokensPerBlock }))
     if (!Number.isSafeInteger(value) || value < 1) return `${name} must be a positive integer`;
+  if (typeof identity !== 'string' || identity.length > 256) return 'identity must be text of at most 256 characters';
   if (typeof codec?.encode !== 'function' || typeof codec.decoder !== 'function') return 'codec must be a TextCodec';
   return typeof ranks === 'function' ? null : 'ranks must be a function';
 }

@@ -31,6 +31,8 @@ export interface ServeEngine {
   /** Token ids are below it. */
   readonly vocabularySize: number;
   readonly tokensPerBlock: number;
+  /** Whatever else must be the same on both sides, the weights above all; at most 256 characters. */
+  readonly identity?: string;
   readonly codec: TextCodec;
   /** @throws ConfigError for a split it cannot do */
   ranks(options: {
@@ -46,6 +48,6 @@ export interface ServeEngine {
 export type ServeEngineFactory = (settings: Readonly<Record<string, unknown>>) => ServeEngine | Promise<ServeEngine>;
 
 /** Equal exactly when two processes run the same model with the same limits. */
-export function engineLabel({ model, maxModelTokens, vocabularySize }: ServeEngine): string {
-  return `${model}, ${maxModelTokens} tokens, vocabulary of ${vocabularySize}`;
+export function engineLabel({ model, maxModelTokens, vocabularySize, identity = '' }: ServeEngine): string {
+  return `${model}, ${maxModelTokens} tokens, vocabulary of ${vocabularySize}${identity === '' ? '' : `, ${identity}`}`;
 }

@@ -48,6 +48,7 @@ export function tinyServeEngine(given: Readonly<Record<string, unknown>>): Serve
     maxModelTokens,
     vocabularySize: BYTE_VOCABULARY,
     tokensPerBlock,
+    identity: `seed ${seed}, ${dtype}`,
     codec: new ByteCodec(),
     ranks: ({ tensorParallelSize: size }) => {
       if (config.attentionHeads % size !== 0)

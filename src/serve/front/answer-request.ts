@@ -72,10 +72,7 @@ const sharedShape = {
   seed: z.int('must be a whole number').nullish(),
   presence_penalty: only([0], 'is not supported: leave it at 0'),
   frequency_penalty: only([0], 'is not supported: leave it at 0'),
-  logit_bias: z
-    .unknown()
-    .refine((value) => value === undefined || JSON.stringify(value ?? {}) === '{}', 'is not supported: leave it out')
-    .optional(),
+  logit_bias: z.unknown().refine(isEmptyMap, 'is not supported: leave it out').optional(),
   use_beam_search: only(
     [false],
     'must be false: beams would need several sequences, and a transfer moves the cache of one',
@@ -128,10 +125,16 @@ const chatSchema = z.strictObject({
   verbosity: ignored,
 });
 
+/** Entries that are looked at, at most: a body of megabytes must not be checked entry by entry before it is refused. */
+const MAX_PARAMETERS = 64;
+const MAX_MESSAGES = 4096;
+const MAX_PARTS = 256;
+
 type Shared = z.output<z.ZodObject<typeof sharedShape>>;
 
 /** @throws ApiError 400 naming the parameter and its rule, 404 for another model */
 export function readCompletion(body: unknown, limits: AnswerLimits): AnswerRequest {
+  checkCounts(body, { prompt: limits.engine.maxModelTokens, stop: 4 });
   const fields = parsed(completionSchema, body);
   checkModel(fields.model, limits.engine);
   const [prompt] = isNested(fields.prompt) ? fields.prompt : [fields.prompt];
@@ -143,6 +146,7 @@ export function readCompletion(body: unknown, limits: AnswerLimits): AnswerReque
 
 /** @throws as `readCompletion` */
 export function readChat(body: unknown, limits: AnswerLimits): AnswerRequest {
+  checkCounts(body, { messages: MAX_MESSAGES, stop: 4 });
   const fields = parsed(chatSchema, body);
   checkModel(fields.model, limits.engine);
   const messages = fields.messages.map(
@@ -255,4 +259,29 @@ function room(tokens: Uint32Array, { engine }: AnswerLimits): number {
 
 function tooLong(message: string, param: string): ApiError {
   return new ApiError(400, message, { param, code: 'context_length_exceeded' });
+}
+
+function isEmptyMap(value: unknown): boolean {
+  return value === undefined || value === null || (typeof value === 'object' && Object.keys(value).length === 0);
+}
+
+/** @param most entries of each list */
+function checkCounts(body: unknown, most: Readonly<Record<string, number>>): void {
+  if (typeof body !== 'object' || body === null) return;
+  if (Object.keys(body).length > MAX_PARAMETERS)
+    throw badRequest(`the body has more than ${MAX_PARAMETERS} parameters`);
+  for (const [name, count] of Object.entries(most)) {
+    const list: unknown = Reflect.get(body, name);
+    if (Array.isArray(list)) checkCount(list, count, name);
+    if (name === 'prompt' && Array.isArray(list) && Array.isArray(list[0])) checkCount(list[0], count, 'prompt.0');
+    if (name !== 'messages' || !Array.isArray(list)) continue;
+    for (const [index, message] of list.entries()) {
+      const content: unknown = typeof message === 'object' && message !== null ? Reflect.get(message, 'content') : null;
+      if (Array.isArray(content)) checkCount(content, MAX_PARTS, `messages.${index}.content`);
+    }
+  }
+}
+
+function checkCount(list: readonly unknown[], most: number, param: string): void {
+  if (list.length > most) throw badRequest(`${param} has ${list.length} entries; at most ${most} are possible`, param);
 }

@@ -3,6 +3,7 @@ import { isLoopback } from '../../config/host-address.js';
 import type { DisaggConfig } from '../../config/index.js';
 import { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
 import { SnowflakeIds } from '../../coordinator/snowflake-ids.js';
+import { ConfigError } from '../../errors.js';
 import { loadEngine } from '../engine/load-engine.js';
 import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import type { WorkerLink } from '../link/worker-link.js';
@@ -59,6 +60,11 @@ export class ServeFront {
     const clock = new SystemClock();
     const engine = await loadEngine(engineModule, config.context.engine);
     const label = engineLabel(engine);
+    const other = engineLabel(await loadEngine(engineModule, config.generation.engine));
+    if (other !== label)
+      throw new ConfigError(
+        `the engines of both sides must be the same: context has ${label}; generation has ${other}`,
+      );
     for (const { setting, message } of config.warnings) onWarning(`${setting}: ${message}`);
     if (!isLoopback(config.hostname))
       onWarning(

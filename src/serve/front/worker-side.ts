@@ -22,16 +22,26 @@ export interface WorkerSideOptions {
   readonly onWarning: (message: string) => void;
 }
 
+/** From `ready` to the first answer over the link. */
+const LINK_LIMIT_MS = 15_000;
+
 /**
  * Role: the context or the generation workers as the front has them: a link to each, and a keeper for those that it started itself.
  * Ownership: owns the links and the processes; `close` leaves none behind.
  */
 export class WorkerSide {
   readonly links: readonly WorkerLink[];
+  readonly #clock: Clock;
   readonly #front: FrontLinks;
   readonly #keepers: ReadonlyMap<string, WorkerKeeper>;
 
-  private constructor(front: FrontLinks, links: readonly WorkerLink[], keepers: ReadonlyMap<string, WorkerKeeper>) {
+  private constructor(
+    clock: Clock,
+    front: FrontLinks,
+    links: readonly WorkerLink[],
+    keepers: ReadonlyMap<string, WorkerKeeper>,
+  ) {
+    this.#clock = clock;
     this.#front = front;
     this.links = links;
     this.#keepers = keepers;
@@ -79,13 +89,30 @@ export class WorkerSide {
       } else link.attach(`tcp://${url}`);
       return link;
     });
-    return new WorkerSide(front, links, keepers);
+    return new WorkerSide(clock, front, links, keepers);
   }
 
   /** Starts the workers of this machine. @returns when each is ready @throws the first error that one of them ends with */
   async start(): Promise<void> {
     await Promise.all([...this.#keepers.values()].map((keeper) => keeper.start()));
-    await Promise.all(this.links.filter(({ name }) => this.#keepers.has(name)).map((link) => link.up()));
+    await Promise.all(this.links.filter(({ name }) => this.#keepers.has(name)).map((link) => this.#untilUp(link)));
+  }
+
+  async #untilUp(link: WorkerLink): Promise<void> {
+    await new Promise<void>((resolve, reject) => {
+      const timer = this.#clock.setTimer(LINK_LIMIT_MS, () => {
+        const { reason } = link.condition();
+        reject(
+          new ConfigError(
+            `${link.name} runs and cannot be reached (${reason}); check listen and security of its section`,
+          ),
+        );
+      });
+      void link.up().then(() => {
+        timer.cancel();
+        resolve();
+      });
+    });
   }
 
   status(): readonly { readonly name: string; readonly isReady: boolean; readonly starts: number }[] {

@@ -181,6 +181,11 @@ describe('what cannot be started', () => {
       /engine\.cache_token is not a setting of the tiny engine: did you mean cacheTokens\?/,
     ],
     ['a split that cannot be', localConfig({ context: { tensor_parallel_size: 3 } }), /tensor_parallel_size is 3/],
+    [
+      'two models',
+      localConfig({ top: { engine: {} }, generation: { engine: { seed: 5 } } }),
+      /the engines of both sides must be the same/,
+    ],
     ['stages', localConfig({ context: { pipeline_parallel_size: 2 } }), /serve runs tensor parallel ranks/],
   ])('%s', async (_, config, message) => {
     served = new Served();

@@ -104,7 +104,7 @@ describe('what is refused', () => {
     ['seed', { seed: 1.5 }, 'seed', /whole number/],
     ['stream', { stream: 'yes' }, 'stream', /true or false/],
     ['stop empty', { stop: '' }, 'stop', /must not be empty|text or a list/],
-    ['stop many', { stop: ['a', 'b', 'c', 'd', 'e'] }, 'stop', /4/],
+    ['stop many', { stop: ['a', 'b', 'c', 'd', 'e'] }, 'stop', /stop has 5 entries; at most 4/],
     ['penalty', { presence_penalty: 0.5 }, 'presence_penalty', /leave it at 0/],
     ['bias', { logit_bias: { '1': 2 } }, 'logit_bias', /leave it out/],
     ['logprobs', { logprobs: 2 }, 'logprobs', /no probabilities/],
@@ -149,6 +149,26 @@ describe('what is refused', () => {
       status: 400,
       message: 'the body must be a JSON object',
     });
+  });
+
+  it.each<[string, () => unknown, RegExp]>([
+    ['token ids', () => completion({ prompt: new Array(2e6).fill(1) }), /prompt has 2000000 entries; at most 64/],
+    ['nested token ids', () => completion({ prompt: [new Array(2e6).fill('x')] }), /prompt.0 has 2000000 entries/],
+    ['prompts', () => completion({ prompt: new Array(2e6).fill('x') }), /prompt has 2000000 entries/],
+    ['messages', () => chat({ messages: new Array(2e6).fill(0) }), /messages has 2000000 entries; at most 4096/],
+    [
+      'parts',
+      () => chat({ messages: [{ role: 'user', content: new Array(2e6).fill(0) }] }),
+      /messages.0.content has 2000000 entries/,
+    ],
+    ['stops', () => completion({ stop: new Array(2e6).fill('x') }), /stop has 2000000 entries; at most 4/],
+    [
+      'parameters',
+      () => completion(Object.fromEntries(Array.from({ length: 1e5 }, (_, index) => [`x${index}`, 0]))),
+      /more than 64 parameters/,
+    ],
+  ])('millions of %s, before each is looked at', (_, act, message) => {
+    expect(refusal(act).message).toMatch(message);
   });
 
   it('answers 404 for another model', () => {
