@@ -58,6 +58,8 @@ for (const file of filesUnder('src', ['.ts'])) {
     ) {
       report(file, `imports ${target}; session and wire know agents by their interface only`);
     }
+    if (target.startsWith('src/serve/') && !isIn(file, ['src/serve/', 'src/cli/', 'src/index.ts']))
+      report(file, `imports ${target}; the server stands on the library, not under it`);
     if (target.startsWith('src/cli/') && !file.startsWith('src/cli/')) report(file, 'nothing imports the command line');
   }
   const isMessengerImplementation = /^src\/wire\/zeromq-[^/]*\.ts$/.test(file);

@@ -152,6 +152,37 @@ describe('workers by address', () => {
     expect(await second.child.exited).toBe(0);
   }, 60_000);
 
+  it('are used again when they were killed and started anew at their address', async () => {
+    served = new Served();
+    const side = { cache_transceiver_config: {} };
+    const file = served.file('workers.yaml', localConfig({ top: { schedule_style: 'context_first' }, context: side }));
+    const start = (role: string, at: string) =>
+      served.run('serve', 'worker', '--role', role, '--config', file, '--listen', at);
+    const [context, generation] = await Promise.all([
+      start('context', '127.0.0.1:0'),
+      start('generation', '127.0.0.1:0'),
+    ]);
+    const urlOf = ({ firstLine }: { readonly firstLine: string }) => /127\.0\.0\.1:\d+$/.exec(firstLine)?.[0] ?? '';
+    const front = await served.front(
+      localConfig({
+        top: { schedule_style: 'context_first' },
+        context: { ...side, urls: [urlOf(context)] },
+        generation: { urls: [urlOf(generation)] },
+      }),
+    );
+    await front.untilHealth(({ code }) => code === 200);
+    const [before] = (await front.health()).generation;
+    const stream = await streaming(front);
+    generation.kill('SIGKILL');
+    await expect(stream.rest()).rejects.toMatchObject({ code: 'ERR_KVT_PEER_LOST' });
+    await generation.exited;
+    await front.untilHealth(({ code }) => code === 503);
+    await start('generation', urlOf(generation));
+    await front.untilHealth(({ code, generation: [now] }) => code === 200 && now?.pid !== before?.pid);
+    const answer = await front.client.completions.create({ ...LONG, stream: false, max_tokens: 4 });
+    expect(answer.usage?.completion_tokens).toBe(4);
+  }, 60_000);
+
   it('refuse a front of another model, which says why', async () => {
     served = new Served();
     const side = { cache_transceiver_config: { backend: 'HOST' } };
