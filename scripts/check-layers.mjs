@@ -22,7 +22,15 @@ const AGENT_INTERFACES = ['src/agent/transfer-agent.ts', 'src/agent/page-content
 const ADDON_LOADER = 'src/agent/native.ts';
 
 /** Where real time, sockets and processes may be touched. */
-const REAL_WORLD = ['src/clock.ts', 'src/agent/', 'src/cli/'];
+const REAL_WORLD = [
+  'src/clock.ts',
+  'src/agent/',
+  'src/cli/',
+  'src/serve/front/http-listener.ts',
+  'src/serve/front/serve-front.ts',
+  'src/serve/front/worker-process.ts',
+  'src/serve/worker/worker-entry.ts',
+];
 const REAL_WORLD_PATTERN =
   /\b(?:Date\.now|setTimeout|setInterval|performance\.now|process\.hrtime)\s*\(|from '(?:node:(?:net|dgram|tls|http|https)|zeromq)'/;
 
@@ -50,6 +58,8 @@ for (const file of filesUnder('src', ['.ts'])) {
     ) {
       report(file, `imports ${target}; session and wire know agents by their interface only`);
     }
+    if (target.startsWith('src/serve/') && !isIn(file, ['src/serve/', 'src/cli/', 'src/index.ts']))
+      report(file, `imports ${target}; the server stands on the library, not under it`);
     if (target.startsWith('src/cli/') && !file.startsWith('src/cli/')) report(file, 'nothing imports the command line');
   }
   const isMessengerImplementation = /^src\/wire\/zeromq-[^/]*\.ts$/.test(file);

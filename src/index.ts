@@ -36,6 +36,7 @@ export type {
   LlmRequest,
   RequestState,
   RequestType,
+  SamplingParams,
   ScheduleStyle,
   TransferPolicy,
 } from './executor/request.js';
@@ -44,6 +45,7 @@ export * from './geometry/index.js';
 export * from './mapping/index.js';
 export { type OpenedTransceiver, type OpenTransceiverOptions, openTransceiver } from './open-transceiver.js';
 export * from './rank-group/index.js';
+export * from './serve/index.js';
 export type {
   CacheTransceiver,
   SendReceipt,

@@ -17,6 +17,24 @@ interface Command {
 // Loaded on use: `--help` and a mistyped command need neither the addon nor ZeroMQ.
 const COMMANDS: readonly Command[] = [
   {
+    words: ['serve', 'worker'],
+    about: 'one context or generation worker, for a front that names its address',
+    load: async () => {
+      const { serveWorkerCommand } = await import('./serve-worker.js');
+      const { SERVE_WORKER_OPTIONS } = await import('./serve-options.js');
+      return { run: serveWorkerCommand, options: SERVE_WORKER_OPTIONS };
+    },
+  },
+  {
+    words: ['serve'],
+    about: 'an OpenAI-compatible server over context and generation workers',
+    load: async () => {
+      const { serveCommand } = await import('./serve.js');
+      const { SERVE_OPTIONS } = await import('./serve-options.js');
+      return { run: serveCommand, options: SERVE_OPTIONS };
+    },
+  },
+  {
     words: ['bench', 'ttft'],
     about: 'time to first token, pipelined against monolithic, over real transfers',
     load: async () => {
@@ -76,6 +94,15 @@ const COMMANDS: readonly Command[] = [
       const { sessionsCommand } = await import('./bench/sessions/sessions-command.js');
       const { SESSIONS_OPTIONS } = await import('./bench/sessions/sessions-options.js');
       return { run: sessionsCommand, options: SESSIONS_OPTIONS };
+    },
+  },
+  {
+    words: ['bench', 'serve'],
+    about: 'a server under many streaming clients, with workers killed',
+    load: async () => {
+      const { serveBenchCommand } = await import('./bench/serve/serve-bench-command.js');
+      const { SERVE_BENCH_OPTIONS } = await import('./bench/serve/serve-bench-options.js');
+      return { run: serveBenchCommand, options: SERVE_BENCH_OPTIONS };
     },
   },
   {

@@ -1,6 +1,6 @@
 import type { KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
-import type { ScheduleStyle, TransferPolicy } from '../executor/request.js';
+import type { SamplingParams, ScheduleStyle, TransferPolicy } from '../executor/request.js';
 
 /** What a user asks of a coordinator. */
 export interface CoordinatorRequest {
@@ -10,6 +10,8 @@ export interface CoordinatorRequest {
   readonly scheduleStyle?: ScheduleStyle;
   /** Default: the context server's. */
   readonly transferPolicy?: TransferPolicy;
+  /** Default: the engine's. */
+  readonly sampling?: SamplingParams;
   /** W3C trace context, '' for none. */
   readonly traceparent?: string;
   readonly onToken?: (token: number, index: number) => void;

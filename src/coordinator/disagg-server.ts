@@ -1,6 +1,6 @@
 import type { KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
-import type { DisaggregatedParams, TransferPolicy } from '../executor/request.js';
+import type { DisaggregatedParams, SamplingParams, TransferPolicy } from '../executor/request.js';
 
 /** One request as the coordinator hands it to a server. */
 export interface ServerRequest {
@@ -10,6 +10,8 @@ export interface ServerRequest {
   readonly params: DisaggregatedParams;
   /** Null: the server's own default. */
   readonly transferPolicy: TransferPolicy | null;
+  /** Null or absent: the engine's default. */
+  readonly sampling?: SamplingParams | null;
 }
 
 /** Tokens of a prompt at one server. */

@@ -36,6 +36,7 @@ export class LocalServer implements DisaggServer {
       maxTokens: request.maxTokens,
       disagg: request.params,
       transferPolicy: request.transferPolicy ?? this.#defaultPolicy(request),
+      sampling: request.sampling ?? null,
     });
     let resolveDone: (result: ServerResult) => void = () => {};
     const done = new Promise<ServerResult>((resolve) => {

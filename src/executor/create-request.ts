@@ -1,6 +1,6 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import { ArgumentError } from '../errors.js';
-import type { DisaggregatedParams, LlmRequest, TransferPolicy } from './request.js';
+import type { DisaggregatedParams, LlmRequest, SamplingParams, TransferPolicy } from './request.js';
 import { initialState } from './request-states.js';
 
 /** Ids below this are local to one server; global ids (snowflakes) start here. */
@@ -20,6 +20,8 @@ export interface RequestSpec {
   readonly disagg?: DisaggregatedParams | null;
   /** Default: the whole prompt after its last chunk. */
   readonly transferPolicy?: TransferPolicy;
+  /** Default: the engine's. */
+  readonly sampling?: SamplingParams | null;
 }
 
 /** A request in its initial state. Nothing is checked here; `Executor.submit` does. */
@@ -33,6 +35,7 @@ export function createRequest(spec: RequestSpec): LlmRequest {
     stopTokens: spec.stopTokens ?? [],
     disagg,
     transferPolicy: spec.transferPolicy ?? MONOLITHIC,
+    sampling: spec.sampling ?? null,
     state: initialState({ disagg }),
     prepopulatedLen: 0,
     chunkStart: 0,

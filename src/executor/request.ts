@@ -48,6 +48,16 @@ export interface TransferPolicy {
   readonly earlyPrefix: boolean;
 }
 
+/** How the tokens of a request are drawn; every server of a request is told the same. */
+export interface SamplingParams {
+  /** 0 = the most likely token, always. */
+  readonly temperature: number;
+  /** The most likely tokens that together have this share are drawn from; (0, 1]. */
+  readonly topP: number;
+  /** The same seed draws the same tokens. */
+  readonly seed: number;
+}
+
 /** One request inside one server. */
 export interface LlmRequest {
   readonly id: RequestId;
@@ -59,6 +69,8 @@ export interface LlmRequest {
   /** Null for a request that never leaves this server. */
   readonly disagg: DisaggregatedParams | null;
   readonly transferPolicy: TransferPolicy;
+  /** Null or absent: as the engine does by default. */
+  readonly sampling?: SamplingParams | null;
 
   state: RequestState;
   /** Tokens found in the cache at admission. */

@@ -1,0 +1,43 @@
+import { ServeWorker } from '../serve/worker/serve-worker.js';
+import { onEndSignals } from './end-signals.js';
+import { readOptions } from './options.js';
+import { engineModuleOf, readServeConfig } from './serve-config.js';
+import { SERVE_WORKER_OPTIONS } from './serve-options.js';
+import { UsageError } from './usage-error.js';
+
+/** How long the last transfers and frames may take once no request is left. */
+const CLOSE_MS = 2000;
+
+/** `kv-transceiver serve worker`: one worker that fronts reach by its address. @returns the exit code */
+export async function serveWorkerCommand(args: readonly string[]): Promise<number> {
+  const { role, config, listen, engine, drainTimeoutMs } = readOptions(SERVE_WORKER_OPTIONS, args);
+  if (role === null) throw new UsageError('--role: say whether this is a context or a generation worker');
+  const parsed = await readServeConfig(config, null);
+  let ending: () => void = () => {};
+  const ended = new Promise<void>((resolve) => {
+    ending = resolve;
+  });
+  onEndSignals(ending, () => {});
+  const warn = (message: string): void => void process.stderr.write(`kv-transceiver: ${message}\n`);
+  const settings = {
+    role,
+    name: `${role}-${listen.host}:${listen.port}`,
+    scheduleStyle: parsed.scheduleStyle,
+    group: parsed[role],
+    engineModule: engineModuleOf(engine),
+    listen,
+  };
+  const worker = await ServeWorker.open(settings, { warn, info: () => {} });
+  process.stdout.write(`kv-transceiver: ${role} worker at ${worker.endpoint.replace('tcp://', '')}\n`);
+  await ended;
+  let timer: NodeJS.Timeout | undefined;
+  await Promise.race([
+    worker.drain(),
+    new Promise((resolve) => {
+      timer = setTimeout(resolve, drainTimeoutMs);
+    }),
+  ]);
+  clearTimeout(timer);
+  await worker.close(CLOSE_MS);
+  return 0;
+}

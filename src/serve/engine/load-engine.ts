@@ -1,0 +1,41 @@
+import { pathToFileURL } from 'node:url';
+import { ConfigError } from '../../errors.js';
+import type { ServeEngine, ServeEngineFactory } from './serve-engine.js';
+import { tinyServeEngine } from './tiny-serve-engine.js';
+
+/**
+ * @param module absolute path of a module whose default export is a `ServeEngineFactory`; null: the tiny engine
+ * @throws ConfigError when the module cannot be loaded or gives no engine
+ */
+export async function loadEngine(
+  module: string | null,
+  settings: Readonly<Record<string, unknown>>,
+): Promise<ServeEngine> {
+  if (module === null) return tinyServeEngine(settings);
+  let factory: unknown;
+  try {
+    factory = ((await import(pathToFileURL(module).href)) as { readonly default?: unknown }).default;
+  } catch (cause) {
+    const what = cause instanceof Error ? cause.message : String(cause);
+    throw new ConfigError(`--engine ${module} cannot be loaded: ${what.split('\n')[0]}`, { cause });
+  }
+  if (typeof factory !== 'function')
+    throw new ConfigError(`--engine ${module}: its default export must be a function that returns an engine`);
+  const engine = await (factory as ServeEngineFactory)(settings);
+  const problem = problemOf(engine);
+  if (problem !== null) throw new ConfigError(`--engine ${module}: ${problem}`);
+  return engine;
+}
+
+/** Asked here, where the module is known by name, rather than at the first request. */
+function problemOf(engine: ServeEngine): string | null {
+  if (typeof engine !== 'object' || engine === null) return 'it returned no engine';
+  const { model, maxModelTokens, vocabularySize, tokensPerBlock, identity = '', codec, ranks } = engine;
+  if (typeof model !== 'string' || !/^[\w./:-]{1,128}$/.test(model))
+    return 'model must be a name of at most 128 letters, digits and . / : - _';
+  for (const [name, value] of Object.entries({ maxModelTokens, vocabularySize, tokensPerBlock }))
+    if (!Number.isSafeInteger(value) || value < 1) return `${name} must be a positive integer`;
+  if (typeof identity !== 'string' || identity.length > 256) return 'identity must be text of at most 256 characters';
+  if (typeof codec?.encode !== 'function' || typeof codec.decoder !== 'function') return 'codec must be a TextCodec';
+  return typeof ranks === 'function' ? null : 'ranks must be a function';
+}

@@ -1,0 +1,149 @@
+import { randomBytes } from 'node:crypto';
+import type { HttpBindings } from '@hono/node-server';
+import type { Context } from 'hono';
+import type { Clock } from '../../clock.js';
+import type { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
+import type { AdmissionGate } from './admission-gate.js';
+import type { AnswerLimits, AnswerRequest } from './answer-request.js';
+import type { AnswerHead, AnswerShape } from './answer-shape.js';
+import { type AnswerPiece, AnswerStream } from './answer-stream.js';
+import { eventOf, eventStream } from './event-stream.js';
+import type { FrontMetrics } from './front-metrics.js';
+import { ApiError, apiErrorOf } from './openai-error.js';
+import { readJson } from './read-body.js';
+
+export type FrontContext = Context<{ Bindings: HttpBindings }>;
+
+/** What the routes that answer need. */
+export interface AnswerParts {
+  readonly clock: Clock;
+  /** Unix time in ms when `clock.now()` was 0. */
+  readonly unixTimeAtOriginMs: number;
+  readonly coordinator: DisaggCoordinator;
+  readonly gate: AdmissionGate;
+  readonly metrics: FrontMetrics;
+  readonly limits: AnswerLimits;
+  readonly maxBodyBytes: number;
+  /** A reader that takes nothing for this long is cut off. */
+  readonly stallLimitMs: number;
+  /** What clients are not told. */
+  readonly onError: (message: string) => void;
+}
+
+const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
+
+/** One request to one of the endpoints that answer: read, admitted, run, written. */
+export async function answerRoute(
+  c: FrontContext,
+  parts: AnswerParts,
+  shape: AnswerShape,
+  read: (body: unknown, limits: AnswerLimits) => AnswerRequest,
+): Promise<Response> {
+  const id = `${shape.idPrefix}${randomBytes(12).toString('hex')}`;
+  const { clock, gate, limits, unixTimeAtOriginMs } = parts;
+  const startedAtMs = clock.now();
+  const { signal } = c.req.raw;
+  c.header('x-request-id', id);
+  const request = read(await readJson(c.req.raw, parts.maxBodyBytes), limits);
+  const place = await gate.enter(signal);
+  let answer: AnswerStream;
+  try {
+    const given = c.req.header('traceparent') ?? '';
+    answer = new AnswerStream(parts.coordinator, limits.engine.codec, request, TRACEPARENT.test(given) ? given : '');
+  } catch (error) {
+    place.leave();
+    throw error;
+  }
+  void answer.released.then(() => place.leave());
+  // A client that is gone: both servers hear of it at once.
+  const onGone = (): void => answer.cancel();
+  signal.addEventListener('abort', onGone, { once: true });
+  if (signal.aborted) onGone();
+  const head: AnswerHead = {
+    id,
+    created: Math.floor((clock.now() + unixTimeAtOriginMs) / 1000),
+    model: limits.engine.model,
+    promptTokens: request.promptTokens.length,
+    includeUsage: request.includeUsage,
+    returnTokenIds: request.returnTokenIds,
+  };
+  const run = { parts, answer, head, shape, startedAtMs };
+  try {
+    // Errors before the first token have a status of their own.
+    const first = await answer.next();
+    parts.metrics.firstToken((clock.now() - startedAtMs) / 1000);
+    return request.stream ? streamed(c, run, first) : await whole(c, run, first);
+  } catch (error) {
+    reportInternal(parts, id, error);
+    throw apiErrorOf(error, id);
+  }
+}
+
+interface Run {
+  readonly parts: AnswerParts;
+  readonly answer: AnswerStream;
+  readonly head: AnswerHead;
+  readonly shape: AnswerShape;
+  readonly startedAtMs: number;
+}
+
+async function whole(c: FrontContext, run: Run, first: AnswerPiece | null): Promise<Response> {
+  const { answer, shape, head } = run;
+  let text = '';
+  const tokens: number[] = [];
+  for (let piece = first; piece !== null; piece = await answer.next()) {
+    text += piece.text;
+    tokens.push(...piece.tokens);
+  }
+  const end = finished(run);
+  return c.json(shape.whole(head, { text, tokens }, end) as Record<string, unknown>);
+}
+
+function streamed(c: FrontContext, run: Run, first: AnswerPiece | null): Response {
+  const { parts, answer } = run;
+  const events = eventsOf(run, first);
+  const body = eventStream({
+    clock: parts.clock,
+    next: async () => (await events.next()).value ?? null,
+    onGone: () => answer.cancel(),
+    stallLimitMs: parts.stallLimitMs,
+    onStalled: () => {
+      answer.cancel();
+      c.env.outgoing.destroy();
+    },
+  });
+  c.header('content-type', 'text/event-stream; charset=utf-8');
+  c.header('cache-control', 'no-cache');
+  c.header('x-accel-buffering', 'no');
+  return c.body(body);
+}
+
+async function* eventsOf(run: Run, first: AnswerPiece | null): AsyncGenerator<string, null> {
+  const { parts, answer, shape, head } = run;
+  try {
+    const opening = shape.opening(head);
+    if (opening !== null) yield eventOf(opening);
+    for (let piece = first; piece !== null; piece = await answer.next()) yield eventOf(shape.part(head, piece));
+    const end = finished(run);
+    yield eventOf(shape.closing(head, end));
+    if (head.includeUsage) yield eventOf(shape.usage(head, end));
+    yield eventOf('[DONE]');
+  } catch (error) {
+    // The status is sent long ago: clients know an event with `error`.
+    reportInternal(parts, head.id, error);
+    yield eventOf(apiErrorOf(error, head.id).body);
+  }
+  return null;
+}
+
+function finished({ parts, answer, head, startedAtMs }: Run) {
+  const { end } = answer;
+  if (end === null) throw new ApiError(500, 'the answer has no end');
+  parts.metrics.answered((parts.clock.now() - startedAtMs) / 1000, head.promptTokens, end);
+  return end;
+}
+
+function reportInternal(parts: AnswerParts, id: string, error: unknown): void {
+  if (apiErrorOf(error, id).status !== 500) return;
+  parts.onError(`${id}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+}

@@ -1,0 +1,129 @@
+import type { CoordinatorResult } from '../../coordinator/coordinator-request.js';
+import type { CoordinatorCall, DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
+import { InternalError } from '../../errors.js';
+import { StopMatcher } from '../text/stop-matcher.js';
+import type { TextCodec, TokenDecoder } from '../text/text-codec.js';
+import type { AnswerRequest } from './answer-request.js';
+import { ApiError } from './openai-error.js';
+
+/** Some more of an answer. */
+export interface AnswerPiece {
+  readonly text: string;
+  readonly tokens: readonly number[];
+}
+
+/** How an answer ended. */
+export interface AnswerEnd {
+  readonly finishReason: 'stop' | 'length';
+  readonly completionTokens: number;
+  readonly cachedTokens: number;
+  /** Tries it took; 1 without a retry. */
+  readonly attempts: number;
+}
+
+type Phase =
+  | { readonly kind: 'running' }
+  /** The text is whole; the servers are being told. */
+  | { readonly kind: 'stopping' }
+  | { readonly kind: 'ended'; readonly end: AnswerEnd }
+  | { readonly kind: 'failed'; readonly error: unknown };
+
+/**
+ * Role: one answer as text, from a coordinator's tokens.
+ * Why: a reader that is slow must not cost memory: what comes meanwhile is kept as text of one string and handed over in one piece, at most
+ *   `maxTokens` of it.
+ * Ordering: the end of an answer is seen when its token arrives, not when it is read, so that nobody computes what nobody will get.
+ */
+export class AnswerStream {
+  readonly #request: AnswerRequest;
+  readonly #endTokens: ReadonlySet<number>;
+  readonly #decoder: TokenDecoder;
+  readonly #stops: StopMatcher;
+  readonly #call: CoordinatorCall;
+  #phase: Phase = { kind: 'running' };
+  #text = '';
+  #tokens: number[] = [];
+  #count = 0;
+  #wake: () => void = () => {};
+
+  constructor(coordinator: DisaggCoordinator, codec: TextCodec, request: AnswerRequest, traceparent: string) {
+    this.#request = request;
+    this.#endTokens = codec.endTokens;
+    this.#decoder = codec.decoder();
+    this.#stops = new StopMatcher(request.stop);
+    const { promptTokens, maxTokens, sampling } = request;
+    this.#call = coordinator.submit({
+      promptTokens,
+      maxTokens,
+      sampling,
+      traceparent,
+      onToken: (token) => this.#onToken(token),
+    });
+    void this.#call.result.then((result) => this.#onResult(result));
+  }
+
+  /** Both servers are done with it. */
+  get released(): Promise<void> {
+    return this.#call.released;
+  }
+
+  /** Null before the answer is whole, and when it failed. */
+  get end(): AnswerEnd | null {
+    return this.#phase.kind === 'ended' ? this.#phase.end : null;
+  }
+
+  /** Nobody reads it any more. */
+  cancel(): void {
+    this.#call.cancel();
+  }
+
+  /** What came since the last call; waits for something. Null: the answer is whole. @throws what ended it otherwise */
+  async next(): Promise<AnswerPiece | null> {
+    for (;;) {
+      if (this.#text !== '' || this.#tokens.length > 0) {
+        const piece = { text: this.#text, tokens: this.#tokens };
+        this.#text = '';
+        this.#tokens = [];
+        return piece;
+      }
+      if (this.#phase.kind === 'ended') return null;
+      if (this.#phase.kind === 'failed') throw this.#phase.error;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+      });
+    }
+  }
+
+  #onToken(token: number): void {
+    if (this.#phase.kind !== 'running') return;
+    this.#count += 1;
+    this.#tokens.push(token);
+    const isEnd = this.#endTokens.has(token) && !this.#request.ignoreEnd;
+    this.#text += isEnd ? this.#rest() : this.#stops.push(this.#decoder.push(token));
+    if (isEnd || this.#stops.stopped) {
+      this.#phase = { kind: 'stopping' };
+      this.#call.cancel();
+    }
+    this.#wake();
+  }
+
+  #onResult({ outcome, error, usage, attempts, outputTokens }: CoordinatorResult): void {
+    const end = { completionTokens: this.#count, cachedTokens: usage.cachedTokens, attempts };
+    if (this.#phase.kind === 'stopping') this.#phase = { kind: 'ended', end: { ...end, finishReason: 'stop' } };
+    else if (outcome === 'completed' && outputTokens.length === this.#count) {
+      this.#text += this.#rest();
+      this.#phase = { kind: 'ended', end: { ...end, finishReason: this.#stops.stopped ? 'stop' : 'length' } };
+    } else this.#phase = { kind: 'failed', error: this.#failure(outcome, error, outputTokens.length) };
+    this.#wake();
+  }
+
+  #failure(outcome: CoordinatorResult['outcome'], error: unknown, tokenCount: number): unknown {
+    if (outcome === 'completed') return new InternalError(`${tokenCount} tokens were generated, ${this.#count} came`);
+    return outcome === 'cancelled' ? new ApiError(499, 'the request was cancelled', { code: 'cancelled' }) : error;
+  }
+
+  /** What was held back: an incomplete character, or what might have become a stop string. */
+  #rest(): string {
+    return this.#stops.push(this.#decoder.end()) + this.#stops.end();
+  }
+}

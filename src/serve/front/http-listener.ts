@@ -1,0 +1,85 @@
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createAdaptorServer, type HttpBindings } from '@hono/node-server';
+import type { Hono } from 'hono';
+import { ConfigError } from '../../errors.js';
+
+export interface HttpListenerOptions {
+  readonly app: Hono<{ Bindings: HttpBindings }>;
+  readonly hostname: string;
+  /** 0: any free port. */
+  readonly port: number;
+  /** Clients connected at once; more are not accepted. */
+  readonly maxConnections: number;
+  /** From the first byte of a request to the end of its headers, and of its body. */
+  readonly headersTimeoutMs: number;
+  readonly requestTimeoutMs: number;
+}
+
+/** Bytes of all headers of a request; what has more is answered with 431. */
+const MAX_HEADER_BYTES = 16 * 1024;
+const KEEP_ALIVE_MS = 5000;
+/** How often slow requests are looked for. */
+const CHECK_INTERVAL_MS = 1000;
+
+/**
+ * Role: the one listening HTTP socket, and its bounds against clients that are slow or many.
+ * Ownership: owns the server and its connections.
+ */
+export class HttpListener {
+  readonly #server: Server;
+
+  private constructor(server: Server) {
+    this.#server = server;
+  }
+
+  /** @throws ConfigError for an address that cannot be listened on */
+  static async open(options: HttpListenerOptions): Promise<HttpListener> {
+    const { app, hostname, port, maxConnections, headersTimeoutMs, requestTimeoutMs } = options;
+    const server = createAdaptorServer({
+      fetch: (request, env) => app.fetch(request, env as HttpBindings),
+      // The library would put its own Request and Response in the place of the global ones.
+      overrideGlobalObjects: false,
+      createServer,
+      serverOptions: {
+        maxHeaderSize: MAX_HEADER_BYTES,
+        headersTimeout: headersTimeoutMs,
+        requestTimeout: requestTimeoutMs,
+        keepAliveTimeout: KEEP_ALIVE_MS,
+        connectionsCheckingInterval: CHECK_INTERVAL_MS,
+        noDelay: true,
+      },
+    }) as Server;
+    server.maxConnections = maxConnections;
+    await new Promise<void>((resolve, reject) => {
+      const onError = (error: NodeJS.ErrnoException): void =>
+        reject(
+          new ConfigError(`cannot listen on ${hostname}:${port} (${error.code}); choose another hostname or port`, {
+            cause: error,
+          }),
+        );
+      server.once('error', onError);
+      server.listen({ host: hostname, port }, () => {
+        server.off('error', onError);
+        resolve();
+      });
+    });
+    return new HttpListener(server);
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** No new connections; those without a request are closed at once, the others when their answer is written. */
+  async close(): Promise<void> {
+    const closed = new Promise<void>((resolve) => this.#server.close(() => resolve()));
+    this.#server.closeIdleConnections();
+    await closed;
+  }
+
+  /** Also ends answers that are being written. */
+  abort(): void {
+    this.#server.closeAllConnections();
+  }
+}

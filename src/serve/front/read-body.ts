@@ -1,0 +1,42 @@
+import { ApiError, badRequest } from './openai-error.js';
+
+/**
+ * The JSON body of a request.
+ * @throws ApiError 415 for another type, 413 for one that is larger than `limitBytes`, 400 for what is no JSON
+ */
+export async function readJson(request: Request, limitBytes: number): Promise<unknown> {
+  const type = request.headers.get('content-type') ?? '';
+  if (!/^application\/json\s*(?:;|$)/i.test(type))
+    throw new ApiError(
+      415,
+      `content-type must be application/json, got ${type === '' ? 'none' : JSON.stringify(type.slice(0, 64))}`,
+    );
+  const encoding = request.headers.get('content-encoding');
+  if (encoding !== null && encoding !== 'identity')
+    throw new ApiError(415, 'content-encoding is not supported; send the body as it is');
+  const tooLarge = (): ApiError =>
+    new ApiError(413, `the body is larger than ${limitBytes} bytes (--max-body)`, { code: 'body_too_large' });
+  if (Number(request.headers.get('content-length') ?? 0) > limitBytes) throw tooLarge();
+  const chunks: Uint8Array[] = [];
+  let sizeBytes = 0;
+  if (request.body !== null)
+    for await (const chunk of request.body as unknown as AsyncIterable<Uint8Array>) {
+      sizeBytes += chunk.length;
+      if (sizeBytes > limitBytes) throw tooLarge();
+      chunks.push(chunk);
+    }
+  let text: string;
+  try {
+    text = new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks));
+  } catch {
+    // The bytes are the client's; saying which one is wrong would help nobody.
+    throw badRequest('the body is not UTF-8');
+  }
+  try {
+    return JSON.parse(text) as unknown;
+  } catch (error) {
+    const why =
+      error instanceof SyntaxError ? error.message.replaceAll(/\s+/g, ' ').slice(0, 120) : 'it cannot be read';
+    throw badRequest(`the body is not JSON: ${why}`);
+  }
+}

@@ -1,0 +1,183 @@
+import { type Clock, SystemClock } from '../../clock.js';
+import { isLoopback } from '../../config/host-address.js';
+import type { DisaggConfig } from '../../config/index.js';
+import { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
+import { SnowflakeIds } from '../../coordinator/snowflake-ids.js';
+import { ConfigError } from '../../errors.js';
+import { loadEngine } from '../engine/load-engine.js';
+import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
+import type { WorkerLink } from '../link/worker-link.js';
+import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
+import { FrontMetrics } from './front-metrics.js';
+import { httpApp, type WorkerStatus } from './http-app.js';
+import { HttpListener, type HttpListenerOptions } from './http-listener.js';
+import { mergeMetrics } from './merge-metrics.js';
+import { routerOf } from './routers.js';
+import { WorkerSide } from './worker-side.js';
+
+export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOptions, 'app' | 'hostname' | 'port'> {
+  readonly config: DisaggConfig;
+  /** Absolute path; null: the tiny engine. */
+  readonly engineModule: string | null;
+  readonly controlHost: string | null;
+  readonly maxBodyBytes: number;
+  readonly stallLimitMs: number;
+  readonly onWarning: (message: string) => void;
+}
+
+/** How long workers may take to end once no request is left. */
+const WORKER_STOP_MS = 3000;
+
+/**
+ * Role: the front process of `kv-transceiver serve`: HTTP on one side, workers on the other, a coordinator between.
+ * Ownership: owns the listener, the links and the worker processes of this machine; `close` and `kill` leave nothing behind.
+ */
+export class ServeFront {
+  readonly engine: ServeEngine;
+  readonly #gate: AdmissionGate;
+  readonly #coordinator: DisaggCoordinator;
+  readonly #sides: readonly WorkerSide[];
+  #listener: HttpListener | null = null;
+
+  private constructor(
+    engine: ServeEngine,
+    gate: AdmissionGate,
+    coordinator: DisaggCoordinator,
+    sides: readonly WorkerSide[],
+  ) {
+    this.engine = engine;
+    this.#gate = gate;
+    this.#coordinator = coordinator;
+    this.#sides = sides;
+  }
+
+  /**
+   * Listens and starts the workers; resolves when those of this machine are ready.
+   * @throws ConfigError for what a change of the settings would mend, CapabilityError for what this machine lacks
+   */
+  static async open(options: ServeFrontOptions): Promise<ServeFront> {
+    const { config, engineModule, onWarning, controlHost } = options;
+    const clock = new SystemClock();
+    const engine = await loadEngine(engineModule, config.context.engine);
+    const label = engineLabel(engine);
+    const other = engineLabel(await loadEngine(engineModule, config.generation.engine));
+    if (other !== label)
+      throw new ConfigError(
+        `the engines of both sides must be the same: context has ${label}; generation has ${other}`,
+      );
+    for (const { setting, message } of config.warnings) onWarning(`${setting}: ${message}`);
+    if (!isLoopback(config.hostname))
+      onWarning(
+        `hostname ${config.hostname} can be reached from other machines, and nothing asks who calls; put a proxy that does in front of it`,
+      );
+    const sides: WorkerSide[] = [];
+    const shared = { clock, config, engineModule, engineLabel: label, controlHost, onWarning };
+    let listener: HttpListener | null = null;
+    try {
+      for (const group of [config.context, config.generation]) sides.push(await WorkerSide.open({ ...shared, group }));
+      const front = ServeFront.#assemble(options, clock, engine, sides);
+      listener = await front.#listen(options, clock);
+      front.#listener = listener;
+      await Promise.all(sides.map((side) => side.start()));
+      return front;
+    } catch (error) {
+      for (const side of sides) side.kill();
+      listener?.abort();
+      await Promise.allSettled([listener?.close(), ...sides.map((side) => side.close(0))]);
+      throw error;
+    }
+  }
+
+  static #assemble(
+    { config, ...limits }: ServeFrontOptions,
+    clock: Clock,
+    engine: ServeEngine,
+    sides: readonly WorkerSide[],
+  ): ServeFront {
+    const [context, generation] = sides as readonly [WorkerSide, WorkerSide];
+    const coordinator = new DisaggCoordinator({
+      clock,
+      ids: new SnowflakeIds({
+        clock,
+        unixTimeAtOriginMs: Date.now() - clock.now(),
+        nodeId: config.nodeId,
+        processId: process.pid % 64,
+      }),
+      context: context.links,
+      generation: generation.links,
+      scheduleStyle: config.scheduleStyle,
+      contextRouter: routerOf(config.context.router, engine.tokensPerBlock),
+      generationRouter: routerOf(config.generation.router, engine.tokensPerBlock),
+      maxRetries: config.maxRetries,
+    });
+    return new ServeFront(engine, new AdmissionGate(clock, limits), coordinator, sides);
+  }
+
+  get port(): number {
+    return this.#listener?.port ?? 0;
+  }
+
+  /** Turns new requests away and lets those under way end; what is left at the deadline is cancelled. Then ends everything. */
+  async close(deadlineMs: number): Promise<void> {
+    this.#gate.close();
+    await this.#coordinator.close({ deadlineMs });
+    await this.#gate.idle();
+    // Answers that are complete are still being written to their clients.
+    const listener = this.#listener;
+    const written = listener?.close();
+    const timer = setTimeout(() => listener?.abort(), WORKER_STOP_MS);
+    await Promise.all(this.#sides.map((side) => side.close(WORKER_STOP_MS)));
+    await written;
+    clearTimeout(timer);
+  }
+
+  /** Ends the worker processes at once; the caller is about to exit. */
+  kill(): void {
+    for (const side of this.#sides) side.kill();
+  }
+
+  #listen(options: ServeFrontOptions, clock: Clock): Promise<HttpListener> {
+    const { config, maxBodyBytes, stallLimitMs, onWarning } = options;
+    const metrics = new FrontMetrics({
+      live: () => this.#gate.live,
+      queued: () => this.#gate.queued,
+      workers: () => this.#sides.flatMap((side) => side.status()),
+    });
+    const app = httpApp({
+      clock,
+      unixTimeAtOriginMs: Date.now() - clock.now(),
+      coordinator: this.#coordinator,
+      gate: this.#gate,
+      metrics,
+      limits: {
+        engine: this.engine,
+        maxPromptTokens: config.context.enableChunkedPrefill ? null : config.context.maxNumTokens,
+      },
+      maxBodyBytes,
+      stallLimitMs,
+      onError: onWarning,
+      health: () => this.#health(),
+      allMetrics: async () =>
+        mergeMetrics([
+          { labels: { worker: 'front' }, text: await metrics.metrics() },
+          ...(await Promise.all(this.#sides.map((side) => side.metrics()))).flat(),
+        ]),
+    });
+    return HttpListener.open({ ...options, app, hostname: config.hostname, port: config.port });
+  }
+
+  #health() {
+    const [context, generation] = [this.#coordinator.contextServers, this.#coordinator.generationServers].map((pool) =>
+      pool.status().map(({ name, phase, reason, liveRequests }): WorkerStatus => {
+        const link = this.#linkNamed(name);
+        return { name, phase, reason, liveRequests, pid: link?.pid ?? 0 };
+      }),
+    ) as [WorkerStatus[], WorkerStatus[]];
+    const isUp = (side: readonly WorkerStatus[]): boolean => side.some(({ phase }) => phase === 'ready');
+    return { isReady: isUp(context) && isUp(generation), isDraining: this.#gate.isClosed, context, generation };
+  }
+
+  #linkNamed(name: string): WorkerLink | undefined {
+    return this.#sides.flatMap(({ links }) => links).find((link) => link.name === name);
+  }
+}

@@ -1,0 +1,147 @@
+import type { Clock, Timer } from '../../clock.js';
+import type { DisaggServer } from '../../coordinator/disagg-server.js';
+import { WireError } from '../../errors.js';
+import type { Messenger } from '../../wire/messenger.js';
+import { FrontSession } from './front-session.js';
+import { decodeFrontFrame } from './link-codec.js';
+import { MAX_SESSIONS, PING_INTERVAL_MS, SILENCE_LIMIT_MS } from './link-limits.js';
+import type { FrontMessage, LinkFrame, WorkerPhase, WorkerRole } from './link-message.js';
+import { sayOnce } from './link-outbox.js';
+
+export interface LinkHostOptions {
+  readonly clock: Clock;
+  /** Owned from now on. */
+  readonly messenger: Messenger;
+  readonly role: WorkerRole;
+  /** What this worker runs; see `engineLabel`. */
+  readonly engine: string;
+  readonly incarnation: bigint;
+  readonly infoEndpoint: string;
+  readonly pid: number;
+  readonly server: Pick<DisaggServer, 'submit'>;
+  /** Metrics of this process as text of the Prometheus format. */
+  readonly metrics: () => Promise<string>;
+  readonly onWarning: (message: string) => void;
+}
+
+/**
+ * Role: the worker's end of its links to fronts: whoever can connect may open a session, and each session's requests are its own.
+ * Invariant: a front that is gone leaves nothing behind: its requests are cancelled when its connection breaks, when it opens another session,
+ *   and when it has been silent for too long.
+ * Ownership: owns the messenger; the server stays the caller's.
+ */
+export class LinkHost {
+  readonly #o: LinkHostOptions;
+  readonly #sessions = new Map<bigint, FrontSession>();
+  #phase: WorkerPhase = 'ready';
+  #sweepTimer: Timer;
+  #badFrames = 0;
+
+  constructor(options: LinkHostOptions) {
+    this.#o = options;
+    const { messenger } = options;
+    messenger.onFrame((bytes) => this.#onFrame(bytes));
+    messenger.onDisconnect((endpoint) => this.#endWhere((session) => session.endpoint === endpoint));
+    this.#sweepTimer = this.#armSweep();
+  }
+
+  get endpoint(): string {
+    return this.#o.messenger.endpoint;
+  }
+
+  get sessionCount(): number {
+    return this.#sessions.size;
+  }
+
+  get liveCalls(): number {
+    return [...this.#sessions.values()].reduce((sum, { liveCalls }) => sum + liveCalls, 0);
+  }
+
+  /** Tells the fronts to send nothing new; what is under way goes on. */
+  drain(): void {
+    this.#phase = 'draining';
+    for (const session of this.#sessions.values()) session.sayPhase(this.#phase);
+  }
+
+  async close(lingerMs: number): Promise<void> {
+    this.#sweepTimer.cancel();
+    for (const session of this.#sessions.values()) session.flush();
+    this.#endWhere(() => true);
+    await this.#o.messenger.close(lingerMs);
+  }
+
+  #onFrame(bytes: Uint8Array): void {
+    let frame: LinkFrame<FrontMessage>;
+    try {
+      frame = decodeFrontFrame(bytes);
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      if (this.#badFrames++ === 0) this.#o.onWarning(`a frame that no front of this version sends: ${error.message}`);
+      return;
+    }
+    const known = this.#sessions.get(frame.session);
+    const [first] = frame.messages;
+    if (first?.type === 'hello') this.#onHello(frame.session, first);
+    else if (known === undefined) this.#onStranger(frame);
+    else if (!known.receive(frame, this.#phase)) this.#end(frame.session);
+  }
+
+  #onHello(session: bigint, { endpoint, role, engine }: Extract<FrontMessage, { type: 'hello' }>): void {
+    const { messenger, clock, incarnation, infoEndpoint, pid, server, metrics } = this.#o;
+    const problem = this.#problemWith(role, engine);
+    if (problem !== null) {
+      sayOnce({ messenger, endpoint, session, message: { type: 'refused', reason: problem } });
+      return;
+    }
+    if (!this.#sessions.has(session)) {
+      // A front has one session: this one takes the place of what it had before.
+      this.#endWhere((other) => other.endpoint === endpoint);
+      if (this.#sessions.size >= MAX_SESSIONS) {
+        const reason = `this worker serves ${MAX_SESSIONS} fronts already; end some of them`;
+        sayOnce({ messenger, endpoint, session, message: { type: 'refused', reason } });
+        return;
+      }
+      this.#sessions.set(session, new FrontSession({ clock, messenger, endpoint, session, server, metrics }));
+    }
+    const welcome = { type: 'welcome', incarnation, infoEndpoint, pid, phase: this.#phase } as const;
+    sayOnce({ messenger, endpoint, session, message: welcome });
+  }
+
+  #problemWith(role: WorkerRole, engine: string): string | null {
+    if (role !== this.#o.role)
+      return `this worker is a ${this.#o.role} server, and was asked to be a ${role} server; check the urls`;
+    if (engine !== this.#o.engine)
+      return `this worker runs ${this.#o.engine}, and was asked for ${engine}; start both from the same file`;
+    return null;
+  }
+
+  /** A front whose session ended here must not wait for answers. */
+  #onStranger({ session, messages }: LinkFrame<FrontMessage>): void {
+    const { messenger } = this.#o;
+    for (const message of messages)
+      if (message.type === 'ping')
+        sayOnce({ messenger, endpoint: message.endpoint, session, message: { type: 'unknown' } });
+  }
+
+  #armSweep(): Timer {
+    const { clock } = this.#o;
+    return clock.setTimer(PING_INTERVAL_MS, () => {
+      this.#sweepTimer = this.#armSweep();
+      const oldestMs = clock.now() - SILENCE_LIMIT_MS;
+      this.#endWhere(({ lastHeardMs }) => lastHeardMs < oldestMs);
+    });
+  }
+
+  #endWhere(matches: (session: FrontSession) => boolean): void {
+    for (const [key, session] of this.#sessions) if (matches(session)) this.#end(key);
+  }
+
+  #end(key: bigint): void {
+    const session = this.#sessions.get(key);
+    if (session === undefined) return;
+    this.#sessions.delete(key);
+    session.end();
+    const isUsed = [...this.#sessions.values()].some(({ endpoint }) => endpoint === session.endpoint);
+    if (!isUsed) this.#o.messenger.forget(session.endpoint);
+  }
+}

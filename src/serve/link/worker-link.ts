@@ -1,0 +1,299 @@
+import type { Clock, Timer } from '../../clock.js';
+import type {
+  DisaggServer,
+  ServerCall,
+  ServerCondition,
+  ServerEvents,
+  ServerRequest,
+} from '../../coordinator/disagg-server.js';
+import { PeerLostError, StateError } from '../../errors.js';
+import { typedError } from '../../executor/typed-error.js';
+import type { Messenger } from '../../wire/messenger.js';
+import { HELLO_INTERVAL_MS, PING_INTERVAL_MS, SILENCE_LIMIT_MS } from './link-limits.js';
+import type { FrontMessage, LinkFrame, WorkerMessage, WorkerPhase, WorkerRole } from './link-message.js';
+import { LinkOutbox } from './link-outbox.js';
+import { RemoteCall } from './remote-call.js';
+
+export interface WorkerLinkOptions {
+  readonly name: string;
+  readonly role: WorkerRole;
+  readonly clock: Clock;
+  readonly messenger: Messenger;
+  /** What the worker must run; see `engineLabel`. */
+  readonly engine: string;
+  readonly newSession: () => bigint;
+  /** The session that frames of this link carry from now on; null: none. */
+  readonly onSession: (link: WorkerLink, before: bigint | null, now: bigint | null) => void;
+  readonly onWarning: (message: string) => void;
+}
+
+type LinkState =
+  | { readonly kind: 'detached'; readonly reason: string }
+  | { readonly kind: 'greeting'; readonly reason: string; readonly talk: Talk }
+  | { readonly kind: 'up'; readonly talk: Talk; phase: WorkerPhase };
+
+/** One session with one address. */
+interface Talk {
+  readonly endpoint: string;
+  readonly session: bigint;
+  readonly outbox: LinkOutbox<FrontMessage>;
+  sequence: number;
+  lastHeardMs: number;
+  timer: Timer | null;
+}
+
+type Worker = Pick<Extract<WorkerMessage, { type: 'welcome' }>, 'incarnation' | 'infoEndpoint' | 'pid'>;
+
+/** How long an answer to `metrics` is waited for. */
+const METRICS_LIMIT_MS = 2000;
+
+/**
+ * Role: a worker process as the coordinator sees it.
+ * Invariant: whatever happens to the worker or to the connection, every call ends: a session that is not whole any more is given up with all
+ *   its calls, and another one is opened. Nothing of an earlier session is ever believed.
+ * Ordering: the frames of a session are numbered; one that is missing ends the session.
+ */
+export class WorkerLink implements DisaggServer {
+  readonly name: string;
+  readonly #o: WorkerLinkOptions;
+  readonly #calls = new Map<number, RemoteCall>();
+  readonly #queries = new Map<number, (text: string | null) => void>();
+  #state: LinkState = { kind: 'detached', reason: 'it was not started yet' };
+  #known: Worker = { incarnation: 0n, infoEndpoint: '', pid: 0 };
+  #nextNumber = 1;
+  #lastWarning = '';
+  #whenUp: (() => void)[] = [];
+
+  constructor(options: WorkerLinkOptions) {
+    this.name = options.name;
+    this.#o = options;
+  }
+
+  get role(): WorkerRole {
+    return this.#o.role;
+  }
+
+  get endpoint(): string | null {
+    return this.#state.kind === 'detached' ? null : this.#state.talk.endpoint;
+  }
+
+  get infoEndpoint(): string | null {
+    return this.#o.role === 'context' ? this.#known.infoEndpoint : null;
+  }
+
+  /** Of the process that answered last; 0: none did. */
+  get pid(): number {
+    return this.#known.pid;
+  }
+
+  get liveCalls(): number {
+    return this.#calls.size;
+  }
+
+  condition(): ServerCondition {
+    const { incarnation } = this.#known;
+    const state = this.#state;
+    if (state.kind !== 'up') return { phase: 'down', incarnation, reason: state.reason };
+    return { phase: state.phase, incarnation, reason: state.phase === 'draining' ? 'it is about to end' : '' };
+  }
+
+  submit(request: ServerRequest, events: ServerEvents): ServerCall {
+    const { promptTokens, maxTokens, params, transferPolicy, sampling = null } = request;
+    const state = this.#state;
+    if (state.kind !== 'up')
+      throw new StateError(`${this.name} is down (${state.reason}); send the request to another`);
+    const { outbox } = state.talk;
+    const call = this.#nextNumber++;
+    const remote = new RemoteCall(this.name, events, () => outbox.say({ type: 'cancel', call }));
+    this.#calls.set(call, remote);
+    outbox.say(
+      { type: 'submit', call, promptTokens, maxTokens, params, transferPolicy, sampling },
+      promptTokens.byteLength,
+    );
+    return remote;
+  }
+
+  /** When it answers; never for one that refuses or is not there. */
+  up(): Promise<void> {
+    if (this.#state.kind === 'up') return Promise.resolve();
+    return new Promise((resolve) => this.#whenUp.push(resolve));
+  }
+
+  /** The worker's metrics as text of the Prometheus format; null when it gives none in time. */
+  metrics(): Promise<string | null> {
+    const state = this.#state;
+    if (state.kind !== 'up') return Promise.resolve(null);
+    const query = this.#nextNumber++;
+    return new Promise((resolve) => {
+      const timer = this.#o.clock.setTimer(METRICS_LIMIT_MS, () => this.#answerQuery(query, null));
+      this.#queries.set(query, (text) => {
+        timer.cancel();
+        resolve(text);
+      });
+      state.talk.outbox.say({ type: 'metrics', query });
+    });
+  }
+
+  /** The worker answers at this address from now on. Greets it until it answers, and again whenever it was lost. */
+  attach(endpoint: string): void {
+    this.detach('it has a new address');
+    this.#greet(endpoint, 'it did not answer yet');
+  }
+
+  /** There is no worker any more. Its calls fail. */
+  detach(reason: string): void {
+    if (this.#state.kind === 'detached') {
+      this.#state = { kind: 'detached', reason };
+      return;
+    }
+    const { talk } = this.#state;
+    if (this.#state.kind === 'up') {
+      talk.outbox.say({ type: 'bye' });
+      talk.outbox.flush();
+    }
+    this.#endTalk(talk);
+    this.#o.messenger.forget(talk.endpoint);
+    this.#o.onSession(this, talk.session, null);
+    this.#state = { kind: 'detached', reason };
+    this.#failCalls(reason);
+  }
+
+  /** The connection broke: what was on its way is gone. */
+  disconnected(): void {
+    if (this.#state.kind === 'up') this.#lose('its connection broke');
+  }
+
+  receive({ sequence, messages }: LinkFrame<WorkerMessage>): void {
+    const state = this.#state;
+    if (state.kind === 'detached') return;
+    const { talk } = state;
+    talk.lastHeardMs = this.#o.clock.now();
+    if (sequence !== 0 && sequence !== ++talk.sequence) {
+      this.#lose(`frame ${talk.sequence} of its session was lost`);
+      return;
+    }
+    for (const message of messages) {
+      // A message before this one may have ended the session.
+      if (this.#state.kind === 'detached' || this.#state.talk !== talk) return;
+      try {
+        this.#onMessage(message);
+      } catch (error) {
+        this.#lose(typedError(error, 'its message was not understood').message);
+      }
+    }
+  }
+
+  #onMessage(message: WorkerMessage): void {
+    switch (message.type) {
+      case 'welcome':
+        this.#onWelcome(message);
+        break;
+      case 'refused':
+        this.#onRefused(message.reason);
+        break;
+      case 'unknown':
+        if (this.#state.kind === 'up') this.#lose('it does not know this session any more');
+        break;
+      case 'answer':
+        this.#calls.get(message.call)?.answered(message);
+        break;
+      case 'tokens':
+        this.#calls.get(message.call)?.arrived(message);
+        break;
+      case 'done': {
+        const call = this.#calls.get(message.call);
+        call?.ended(message);
+        this.#calls.delete(message.call);
+        break;
+      }
+      case 'pong':
+        if (this.#state.kind === 'up') this.#state.phase = message.phase;
+        break;
+      case 'metrics':
+        this.#answerQuery(message.query, message.text);
+        break;
+    }
+  }
+
+  #onWelcome({ incarnation, infoEndpoint, pid, phase }: Extract<WorkerMessage, { type: 'welcome' }>): void {
+    if (this.#state.kind !== 'greeting') return;
+    const { talk } = this.#state;
+    this.#known = { incarnation, infoEndpoint, pid };
+    this.#lastWarning = '';
+    this.#state = { kind: 'up', talk, phase };
+    this.#arm(talk, PING_INTERVAL_MS, () => this.#ping(talk));
+    for (const resolve of this.#whenUp.splice(0)) resolve();
+  }
+
+  #onRefused(reason: string): void {
+    if (this.#state.kind !== 'greeting') return;
+    this.#warn(`${this.name} at ${this.#state.talk.endpoint} refuses this front: ${reason}`);
+    this.#state = { ...this.#state, reason };
+  }
+
+  #greet(endpoint: string, reason: string): void {
+    const { clock, messenger, newSession } = this.#o;
+    const session = newSession();
+    const outbox = new LinkOutbox<FrontMessage>({ clock, messenger, endpoint, session });
+    const talk: Talk = { endpoint, session, outbox, sequence: 0, lastHeardMs: clock.now(), timer: null };
+    this.#state = { kind: 'greeting', reason, talk };
+    this.#o.onSession(this, null, session);
+    this.#sayHello(talk);
+  }
+
+  #sayHello(talk: Talk): void {
+    const { role, engine, messenger } = this.#o;
+    talk.outbox.sayApart({ type: 'hello', endpoint: messenger.endpoint, role, engine });
+    this.#arm(talk, HELLO_INTERVAL_MS, () => this.#sayHello(talk));
+  }
+
+  #ping(talk: Talk): void {
+    const silentMs = this.#o.clock.now() - talk.lastHeardMs;
+    if (silentMs > SILENCE_LIMIT_MS) {
+      this.#lose(`it said nothing for ${Math.round(silentMs / 1000)} s`);
+      return;
+    }
+    talk.outbox.say({ type: 'ping', endpoint: this.#o.messenger.endpoint });
+    this.#arm(talk, PING_INTERVAL_MS, () => this.#ping(talk));
+  }
+
+  #arm(talk: Talk, delayMs: number, act: () => void): void {
+    talk.timer?.cancel();
+    talk.timer = this.#o.clock.setTimer(delayMs, act);
+  }
+
+  /** Gives the session up and opens another one. */
+  #lose(reason: string): void {
+    if (this.#state.kind === 'detached') return;
+    const { talk } = this.#state;
+    this.#warn(`${this.name} at ${talk.endpoint} was lost: ${reason}`);
+    this.#endTalk(talk);
+    this.#o.onSession(this, talk.session, null);
+    this.#greet(talk.endpoint, reason);
+    this.#failCalls(reason);
+  }
+
+  #endTalk(talk: Talk): void {
+    talk.timer?.cancel();
+    talk.outbox.close();
+  }
+
+  #failCalls(reason: string): void {
+    const calls = [...this.#calls.values()];
+    this.#calls.clear();
+    for (const query of [...this.#queries.keys()]) this.#answerQuery(query, null);
+    for (const call of calls) call.fail(new PeerLostError(`${this.name} was lost: ${reason}`, { peer: this.name }));
+  }
+
+  #answerQuery(query: number, text: string | null): void {
+    const answer = this.#queries.get(query);
+    this.#queries.delete(query);
+    answer?.(text);
+  }
+
+  #warn(message: string): void {
+    if (message === this.#lastWarning) return;
+    this.#lastWarning = message;
+    this.#o.onWarning(message);
+  }
+}

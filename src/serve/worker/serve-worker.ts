@@ -1,0 +1,148 @@
+import { randomBytes } from 'node:crypto';
+import { capabilities } from '../../agent/native.js';
+import { type Clock, SystemClock } from '../../clock.js';
+import { type ResolvedConfig, resolveCacheTransceiverConfig } from '../../config/index.js';
+import { ConfigError } from '../../errors.js';
+import { LocalRankGroup } from '../../rank-group/local-rank-group.js';
+import type { TransceiverLog } from '../../transceiver.js';
+import { messengerOptions, ZeromqMessenger } from '../../wire/index.js';
+import { loadEngine } from '../engine/load-engine.js';
+import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
+import { LinkHost } from '../link/link-host.js';
+import { type MetricsSource, workerMetrics } from './metrics-source.js';
+import { RanksServer } from './ranks-server.js';
+import { WorkerRank } from './serve-rank.js';
+import type { WorkerSettings } from './worker-settings.js';
+
+/** How long `close` lets the last frames to fronts leave. */
+const GOODBYE_LINGER_MS = 200;
+/** How often `drained` looks whether the last request has ended. */
+const DRAIN_POLL_MS = 20;
+
+/**
+ * Role: one server of `kv-transceiver serve`: all ranks of a context or generation instance in this process, and the link to the front.
+ * Ownership: owns the ranks and the link; `close` ends them.
+ */
+export class ServeWorker {
+  readonly #clock: Clock;
+  readonly #ranks: readonly WorkerRank[];
+  readonly #host: LinkHost;
+  #closing: Promise<void> | null = null;
+
+  private constructor(clock: Clock, ranks: readonly WorkerRank[], host: LinkHost) {
+    this.#clock = clock;
+    this.#ranks = ranks;
+    this.#host = host;
+  }
+
+  /**
+   * @throws ConfigError for settings that do not go together, or a port in use
+   * @throws CapabilityError for an agent that is not there
+   */
+  static async open(settings: WorkerSettings, log: TransceiverLog): Promise<ServeWorker> {
+    const clock = new SystemClock();
+    const config = await resolvedConfig(settings);
+    const engine = await loadEngine(settings.engineModule, settings.group.engine);
+    const ranks = await openRanks(settings, config, engine, clock, log);
+    try {
+      const metrics: { source: MetricsSource | null } = { source: null };
+      const { listen, role } = settings;
+      const messenger = await ZeromqMessenger.open({
+        ...(await messengerOptions(config.config)),
+        ...(listen === null ? { port: 0 } : listen),
+        onWarning: (message) => log.warn(message),
+      });
+      const host = new LinkHost({
+        clock,
+        messenger,
+        role,
+        engine: engineLabel(engine),
+        incarnation: randomBytes(8).readBigUInt64LE(),
+        infoEndpoint: (ranks[0] as WorkerRank).endpoint,
+        pid: process.pid,
+        server: new RanksServer({
+          executors: ranks.map(({ executor }) => executor),
+          transferPolicy: {
+            pipelined: config.config.enablePipelinedTransfer,
+            earlyPrefix: config.config.enableEarlyPrefixTransfer,
+          },
+        }),
+        metrics: () => metrics.source?.metrics() ?? Promise.resolve(''),
+        onWarning: (message) => log.warn(message),
+      });
+      metrics.source = workerMetrics(
+        () => ranks.map((rank) => rank.stats()),
+        () => host.sessionCount,
+      );
+      return new ServeWorker(clock, ranks, host);
+    } catch (error) {
+      await Promise.allSettled(ranks.map((rank) => rank.close(0)));
+      throw error;
+    }
+  }
+
+  /** Where fronts reach it, `tcp://host:port`. */
+  get endpoint(): string {
+    return this.#host.endpoint;
+  }
+
+  /** Takes nothing new from now on. @returns when the requests under way have ended */
+  async drain(): Promise<void> {
+    this.#host.drain();
+    while (this.#closing === null && this.#host.liveCalls > 0)
+      await new Promise<void>((resolve) => this.#clock.setTimer(DRAIN_POLL_MS, resolve, { keepAlive: true }));
+  }
+
+  /** Idempotent. Requests that still run fail. */
+  close(deadlineMs: number): Promise<void> {
+    this.#closing ??= this.#close(deadlineMs);
+    return this.#closing;
+  }
+
+  async #close(deadlineMs: number): Promise<void> {
+    await Promise.all([
+      this.#host.close(Math.min(GOODBYE_LINGER_MS, deadlineMs)),
+      ...this.#ranks.map((rank) => rank.close(deadlineMs)),
+    ]);
+  }
+}
+
+async function resolvedConfig({ role, group, scheduleStyle }: WorkerSettings): Promise<ResolvedConfig> {
+  if (group.pipelineParallelSize > 1 || group.contextParallelSize > 1 || group.enableAttentionDp)
+    throw new ConfigError(
+      `${role}_servers: serve runs tensor parallel ranks; set pipeline_parallel_size and context_parallel_size to 1 and enable_attention_dp to false`,
+    );
+  const { nixl } = await capabilities();
+  return resolveCacheTransceiverConfig(group.cacheTransceiverConfig, {
+    nixlAvailable: nixl.available,
+    ...(nixl.reason === null ? {} : { nixlReason: nixl.reason }),
+    role,
+    scheduleStyle,
+    chunkedPrefillEffective: group.enableChunkedPrefill,
+    beamWidth: group.maxBeamWidth,
+  });
+}
+
+async function openRanks(
+  settings: WorkerSettings,
+  config: ResolvedConfig,
+  engine: ServeEngine,
+  clock: Clock,
+  log: TransceiverLog,
+): Promise<readonly WorkerRank[]> {
+  const { role, group } = settings;
+  const { tokensPerBlock } = engine;
+  const models = engine.ranks({ role, tensorParallelSize: group.tensorParallelSize });
+  const ranks: WorkerRank[] = [];
+  try {
+    for (const [rank, model] of models.entries())
+      ranks.push(await WorkerRank.open({ settings, config, model, tokensPerBlock, rank, clock, log }));
+    const groups = ranks.length === 1 ? [] : LocalRankGroup.of(ranks.length);
+    const endpoints = ranks.map(({ endpoint }) => endpoint);
+    for (const [index, rank] of ranks.entries()) rank.start(endpoints, groups[index] ?? null);
+    return ranks;
+  } catch (error) {
+    await Promise.allSettled(ranks.map((rank) => rank.close(0)));
+    throw error;
+  }
+}

@@ -1,0 +1,51 @@
+import { readFileSync } from 'node:fs';
+import { describe, expect, it } from 'vitest';
+import { flagName } from '../../../src/cli/options.js';
+import { SERVE_OPTIONS } from '../../../src/cli/serve-options.js';
+import { parseDisaggConfigFile } from '../../../src/config/index.js';
+import { loadEngine } from '../../../src/serve/engine/load-engine.js';
+
+const read = (file: string): string => readFileSync(new URL(`../../../docs/${file}`, import.meta.url), 'utf8');
+
+describe('docs/serve.md', () => {
+  it('lists every option with the default that holds', () => {
+    const rows = [...read('serve.md').matchAll(/^\| (`--.*?) \|\s*(.*?)\s*\|/gm)];
+    const documented = rows.flatMap(([, names = '', fallback]) =>
+      [...names.matchAll(/`(--[\w-]+)/g)].map(([, name]) => [name, fallback]),
+    );
+    const expected = Object.entries(SERVE_OPTIONS).map(([key, { fallback }]) => [flagName(key), fallback]);
+    const stated = { '--engine': 'tiny', '--port': "the file's", '--schedule-style': "the file's" } as Record<
+      string,
+      string
+    >;
+    expect(documented).toEqual(expected.map(([name, fallback]) => [name, fallback ?? stated[name as string] ?? '']));
+  });
+
+  it('has examples that are read as they stand', () => {
+    const local = parseDisaggConfigFile(read('examples/serve.yaml'));
+    expect([local.context.instanceCount, local.generation.router, local.warnings]).toEqual([2, 'least_loaded', []]);
+    const remote = parseDisaggConfigFile(read('examples/serve-remote.yaml'));
+    expect(remote.context.urls).toEqual(['10.0.0.11:9100', '10.0.0.12:9100']);
+  });
+
+  it('gives the tiny engine’s settings with the defaults that hold', async () => {
+    const stated = { seed: 1, max_model_tokens: 2048, tokens_per_block: 16, cache_tokens: 65_536 };
+    for (const [key, value] of Object.entries(stated))
+      expect(read('serve.md')).toMatch(new RegExp(`\`${key}\` \\(${value}`));
+    const [byDefault, explicit] = await Promise.all([
+      loadEngine(null, {}),
+      loadEngine(null, { ...stated, dtype: 'bfloat16' }),
+    ]);
+    expect(explicit.maxModelTokens).toBe(byDefault.maxModelTokens);
+    expect(explicit.tokensPerBlock).toBe(byDefault.tokensPerBlock);
+  });
+});
+
+describe('an engine of the user’s', () => {
+  it.each<[string, RegExp]>([
+    ['/nonexistent/engine.mjs', /cannot be loaded/],
+    [new URL('../../../src/clock.ts', import.meta.url).pathname, /its default export must be a function/],
+  ])('%s', async (module, message) => {
+    await expect(loadEngine(module, {})).rejects.toThrow(message);
+  });
+});

@@ -1,0 +1,122 @@
+import { connect, type Socket } from 'node:net';
+import { SystemClock } from '../../../src/clock.js';
+import { DisaggCoordinator } from '../../../src/coordinator/disagg-coordinator.js';
+import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowflake-ids.js';
+import { tinyServeEngine } from '../../../src/serve/engine/tiny-serve-engine.js';
+import { AdmissionGate } from '../../../src/serve/front/admission-gate.js';
+import { FrontMetrics } from '../../../src/serve/front/front-metrics.js';
+import { httpApp } from '../../../src/serve/front/http-app.js';
+import { HttpListener } from '../../../src/serve/front/http-listener.js';
+import { withDeadline } from '../../support/deadline.js';
+import { FakeServer } from '../coordinator/fake-server.js';
+
+export interface HttpWorldOptions {
+  readonly maxLive?: number;
+  readonly maxQueued?: number;
+  readonly queueTimeoutMs?: number;
+  readonly requestTimeoutMs?: number;
+  readonly maxRetries?: number;
+  readonly maxModelTokens?: number;
+  readonly stallLimitMs?: number;
+}
+
+/** The HTTP side of a front on a real socket, before servers whose requests end when the test says so. */
+export async function httpWorld(options: HttpWorldOptions = {}) {
+  const clock = new SystemClock();
+  const log: string[] = [];
+  const errors: string[] = [];
+  const context = new FakeServer('context', 'tcp://127.0.0.1:1', log);
+  const generation = new FakeServer('generation', null, log);
+  const coordinator = new DisaggCoordinator({
+    clock,
+    ids: new SnowflakeIds({ clock, unixTimeAtOriginMs: DEFAULT_EPOCH_MS + 1e9, nodeId: 0, processId: 0 }),
+    context,
+    generation,
+    scheduleStyle: 'generation_first',
+    maxRetries: options.maxRetries ?? 0,
+  });
+  const gate = new AdmissionGate(clock, {
+    maxLive: options.maxLive ?? 8,
+    maxQueued: options.maxQueued ?? 8,
+    queueTimeoutMs: options.queueTimeoutMs ?? 10_000,
+  });
+  const metrics = new FrontMetrics({ live: () => gate.live, queued: () => gate.queued, workers: () => [] });
+  const app = httpApp({
+    clock,
+    unixTimeAtOriginMs: 1e12,
+    coordinator,
+    gate,
+    metrics,
+    limits: { engine: tinyServeEngine({ max_model_tokens: options.maxModelTokens ?? 64 }), maxPromptTokens: null },
+    maxBodyBytes: 2000,
+    stallLimitMs: options.stallLimitMs ?? 10_000,
+    onError: (message) => errors.push(message),
+    health: () => ({ isReady: true, isDraining: gate.isClosed, context: [], generation: [] }),
+    allMetrics: () => metrics.metrics(),
+  });
+  const listener = await HttpListener.open({
+    app,
+    hostname: '127.0.0.1',
+    port: 0,
+    maxConnections: 32,
+    headersTimeoutMs: Math.min(1000, options.requestTimeoutMs ?? 5000),
+    requestTimeoutMs: options.requestTimeoutMs ?? 5000,
+  });
+  const url = `http://127.0.0.1:${listener.port}`;
+  const post = (path: string, body: unknown, more: RequestInit = {}): Promise<Response> =>
+    fetch(`${url}${path}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: typeof body === 'string' ? body : JSON.stringify(body),
+      ...more,
+    });
+  return {
+    log,
+    errors,
+    context,
+    generation,
+    gate,
+    url,
+    post,
+    complete: (more: object = {}, init: RequestInit = {}) =>
+      post('/v1/completions', { model: 'kvt-tiny', prompt: 'ab', max_tokens: 8, ...more }, init),
+    /** A request as bytes, for what no HTTP library would send. */
+    raw: (text: string): RawClient => new RawClient(listener.port, text),
+    close: async () => {
+      listener.abort();
+      await listener.close();
+    },
+  };
+}
+
+/** One connection; collects what comes back. */
+export class RawClient {
+  readonly socket: Socket;
+  readonly #ended: Promise<string>;
+  #text = '';
+
+  constructor(port: number, text: string) {
+    this.socket = connect(port, '127.0.0.1');
+    this.socket.setEncoding('utf8');
+    this.socket.on('data', (data: string) => {
+      this.#text += data;
+    });
+    // A server that answers and resets: what it wrote is what counts.
+    this.socket.on('error', () => {});
+    this.#ended = new Promise((resolve) => this.socket.on('close', () => resolve(this.#text)));
+    this.socket.write(text);
+  }
+
+  answer(): Promise<string> {
+    return withDeadline(this.#ended, 10_000, () => `the connection is open; it has said ${JSON.stringify(this.#text)}`);
+  }
+}
+
+/** Waits until `holds`; what it waits for happens in this process. */
+export async function until(holds: () => boolean, describe: () => string): Promise<void> {
+  const limitMs = performance.now() + 10_000;
+  while (!holds()) {
+    if (performance.now() > limitMs) throw new Error(`it did not come: ${describe()}`);
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+}

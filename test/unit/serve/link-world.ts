@@ -1,0 +1,114 @@
+import { FrontLinks } from '../../../src/serve/link/front-links.js';
+import { LinkHost } from '../../../src/serve/link/link-host.js';
+import type { WorkerLink } from '../../../src/serve/link/worker-link.js';
+import type { Messenger } from '../../../src/wire/messenger.js';
+import { FakeClock } from '../../sim-lite/fake-clock.js';
+import { FakeServer } from '../coordinator/fake-server.js';
+
+/** What happens to the next frame to an endpoint. */
+export type Fate = 'arrives' | 'is lost';
+
+/** Messengers in memory: a frame arrives in the next turn of the fake clock's timers. */
+export class Wires {
+  readonly clock: FakeClock;
+  readonly sent: { readonly to: string; readonly frame: Uint8Array }[] = [];
+  fate: (to: string) => Fate = () => 'arrives';
+  readonly #ends = new Map<string, WireEnd>();
+
+  constructor(clock: FakeClock) {
+    this.clock = clock;
+  }
+
+  bind(port: number): WireEnd {
+    const end = new WireEnd(this, `tcp://127.0.0.1:${port}`);
+    this.#ends.set(end.endpoint, end);
+    return end;
+  }
+
+  /** The process behind the endpoint is gone; the others notice. */
+  kill(endpoint: string): void {
+    this.#ends.delete(endpoint);
+    for (const end of this.#ends.values()) end.disconnect(endpoint);
+  }
+
+  transmit(to: string, frame: Uint8Array): void {
+    this.sent.push({ to, frame });
+    if (this.fate(to) === 'is lost') return;
+    this.clock.setTimer(0.1, () => this.#ends.get(to)?.deliver(frame));
+  }
+}
+
+class WireEnd implements Messenger {
+  readonly endpoint: string;
+  readonly #wires: Wires;
+  #onFrame: (frame: Uint8Array) => void = () => {};
+  #onDisconnect: (endpoint: string) => void = () => {};
+
+  constructor(wires: Wires, endpoint: string) {
+    this.#wires = wires;
+    this.endpoint = endpoint;
+  }
+
+  send(endpoint: string, frame: Uint8Array): void {
+    this.#wires.transmit(endpoint, frame);
+  }
+
+  onFrame(listener: (frame: Uint8Array) => void): void {
+    this.#onFrame = listener;
+  }
+
+  onDisconnect(listener: (endpoint: string) => void): void {
+    this.#onDisconnect = listener;
+  }
+
+  forget(): void {}
+
+  async close(): Promise<void> {}
+
+  deliver(frame: Uint8Array): void {
+    this.#onFrame(frame);
+  }
+
+  disconnect(endpoint: string): void {
+    this.#onDisconnect(endpoint);
+  }
+}
+
+export const FRONT = 'tcp://127.0.0.1:1000';
+export const WORKER = 'tcp://127.0.0.1:2000';
+
+/** A front and a context worker over wires in memory. */
+export function linkWorld() {
+  const clock = new FakeClock();
+  const wires = new Wires(clock);
+  const log: string[] = [];
+  const warnings: string[] = [];
+  let nextSession = 100n;
+  const front = new FrontLinks({
+    clock,
+    messenger: wires.bind(1000),
+    engine: 'tiny',
+    newSession: () => nextSession++,
+    onWarning: (message) => warnings.push(message),
+  });
+  const link: WorkerLink = front.add('context-0', 'context');
+  const startWorker = (
+    more: { readonly engine?: string; readonly role?: 'generation'; readonly incarnation?: bigint } = {},
+  ) => {
+    const server = new FakeServer('worker', WORKER, log);
+    const host = new LinkHost({
+      clock,
+      messenger: wires.bind(2000),
+      role: more.role ?? 'context',
+      engine: more.engine ?? 'tiny',
+      incarnation: more.incarnation ?? 7n,
+      infoEndpoint: 'tcp://127.0.0.1:3000',
+      pid: 42,
+      server,
+      metrics: async () => 'up 1\n',
+      onWarning: (message) => warnings.push(message),
+    });
+    return { server, host };
+  };
+  return { clock, wires, log, warnings, front, link, startWorker };
+}

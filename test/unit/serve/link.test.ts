@@ -1,0 +1,352 @@
+import { encode } from '@msgpack/msgpack';
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import type { ServerResult } from '../../../src/coordinator/disagg-server.js';
+import {
+  InternalError,
+  PeerLostError,
+  RequestTooLargeError,
+  ResourceError,
+  StateError,
+  WireError,
+} from '../../../src/errors.js';
+import type { DisaggregatedParams } from '../../../src/executor/request.js';
+import { decodeFrontFrame, decodeWorkerFrame, encodeFrame } from '../../../src/serve/link/link-codec.js';
+import type { FrontMessage, WorkerMessage } from '../../../src/serve/link/link-message.js';
+import { FRONT, linkWorld, WORKER } from './link-world.js';
+
+const PARAMS: DisaggregatedParams = {
+  requestType: 'context_only',
+  scheduleStyle: 'generation_first',
+  ctxRequestId: null,
+  disaggRequestId: 0xffff_ffff_ffff_fff0n,
+  ctxDpRank: null,
+  ctxInfoEndpoint: 'tcp://127.0.0.1:3000',
+  firstGenTokens: [1, 2],
+  draftTokens: [],
+  traceparent: '',
+};
+const REQUEST = {
+  promptTokens: Uint32Array.of(1, 0xffff_ffff, 3),
+  maxTokens: 4,
+  params: PARAMS,
+  transferPolicy: { pipelined: true, earlyPrefix: false },
+  sampling: { temperature: 0.7, topP: 0.9, seed: 2 ** 40 },
+};
+
+async function opened() {
+  const world = linkWorld();
+  const worker = world.startWorker();
+  world.link.attach(WORKER);
+  await world.clock.run(5);
+  return { ...world, ...worker };
+}
+
+describe('a link', () => {
+  it('is down until the worker answers, then says who it is', async () => {
+    const { clock, link, startWorker } = linkWorld();
+    expect(link.condition()).toEqual({ phase: 'down', incarnation: 0n, reason: 'it was not started yet' });
+    expect(() => link.submit(REQUEST, {})).toThrow(StateError);
+    link.attach(WORKER);
+    await clock.run(600);
+    expect(link.condition()).toMatchObject({ phase: 'down', reason: 'it did not answer yet' });
+    startWorker();
+    await clock.run(300);
+    expect(link.condition()).toEqual({ phase: 'ready', incarnation: 7n, reason: '' });
+    expect([link.infoEndpoint, link.pid]).toEqual(['tcp://127.0.0.1:3000', 42]);
+  });
+
+  it('carries a request there and its tokens back', async () => {
+    const { clock, link, server } = await opened();
+    const seen: unknown[] = [];
+    const call = link.submit(REQUEST, {
+      onToken: (token, index) => seen.push([token, index]),
+      onContextAnswer: (answer) => seen.push(answer),
+    });
+    await clock.run(2);
+    expect(server.last.request).toEqual(REQUEST);
+    server.last.events.onContextAnswer?.(PARAMS);
+    server.last.events.onToken?.(5, 0);
+    server.last.events.onToken?.(6, 1);
+    server.last.end({ outputTokens: [5, 6], usage: { promptTokens: 3, cachedTokens: 2 } });
+    await clock.run(2);
+    expect(seen).toEqual([PARAMS, [5, 0], [6, 1]]);
+    expect(await call.done).toEqual({
+      outcome: 'completed',
+      outputTokens: [5, 6],
+      error: null,
+      usage: { promptTokens: 3, cachedTokens: 2 },
+    });
+    expect(link.liveCalls).toBe(0);
+  });
+
+  it('puts what one turn says into one frame', async () => {
+    const { clock, wires, link, server } = await opened();
+    for (let i = 0; i < 300; i++) link.submit(REQUEST, {});
+    const before = wires.sent.length;
+    await clock.run(2);
+    for (const { events } of server.submitted) events.onToken?.(1, 0);
+    await clock.run(2);
+    const toWorker = wires.sent.slice(before).filter(({ to }) => to === WORKER);
+    const toFront = wires.sent.slice(before).filter(({ to }) => to === FRONT);
+    expect([server.submitted.length, toWorker.length, toFront.length]).toEqual([300, 1, 1]);
+  });
+
+  it('cancels once, and an error arrives with its class', async () => {
+    const { clock, link, server, log } = await opened();
+    const call = link.submit(REQUEST, {});
+    call.cancel();
+    call.cancel();
+    await clock.run(2);
+    server.last.end({ outcome: 'failed', error: new RequestTooLargeError('too large') });
+    await clock.run(2);
+    expect(log).toEqual(['worker context_only', 'worker cancel']);
+    const { error } = await call.done;
+    expect(error).toBeInstanceOf(RequestTooLargeError);
+    expect(error).toMatchObject({ message: 'too large', code: 'ERR_KVT_REQUEST_TOO_LARGE', retryable: false });
+  });
+
+  it.each([
+    [new StateError('closing'), ResourceError, true],
+    [new RequestTooLargeError('too large'), RequestTooLargeError, false],
+    [new InternalError('a bug'), InternalError, false],
+  ])('a refusal by %s may be taken elsewhere: %#', async (refusal, kind, retryable) => {
+    const { clock, link, server } = await opened();
+    server.refusal = refusal;
+    const call = link.submit(REQUEST, {});
+    await clock.run(2);
+    const { error } = await call.done;
+    expect(error).toBeInstanceOf(kind);
+    expect(error?.retryable).toBe(retryable);
+  });
+
+  it('asks for metrics, and does not wait for them for ever', async () => {
+    const { clock, link, wires } = await opened();
+    const text = link.metrics();
+    await clock.run(2);
+    expect(await text).toBe('up 1\n');
+    wires.fate = (to) => (to === FRONT ? 'is lost' : 'arrives');
+    const silent = link.metrics();
+    await clock.run(2100);
+    expect(await silent).toBeNull();
+  });
+
+  it('tells at once that it is about to end', async () => {
+    const { clock, link, host } = await opened();
+    host.drain();
+    await clock.run(2);
+    expect(link.condition()).toMatchObject({ phase: 'draining', reason: 'it is about to end' });
+    await clock.run(3000);
+    expect(link.condition().phase).toBe('draining');
+  });
+});
+
+describe('a worker that is not the right one', () => {
+  it.each([
+    [{ engine: 'other' }, /runs other, and was asked for tiny/],
+    [{ role: 'generation' as const }, /is a generation server, and was asked to be a context server/],
+  ])('%j', async (more, reason) => {
+    const { clock, link, startWorker, warnings } = linkWorld();
+    startWorker(more);
+    link.attach(WORKER);
+    await clock.run(1000);
+    expect(link.condition()).toMatchObject({ phase: 'down', reason: expect.stringMatching(reason) });
+    expect(warnings).toHaveLength(1);
+  });
+});
+
+describe('what breaks ends every call', () => {
+  async function failed(done: Promise<ServerResult>): Promise<void> {
+    const { outcome, error } = await done;
+    expect(outcome).toBe('failed');
+    expect(error).toBeInstanceOf(PeerLostError);
+  }
+
+  it('the worker is killed, and another one takes its place', async () => {
+    const { clock, wires, link, startWorker } = await opened();
+    const call = link.submit(REQUEST, {});
+    await clock.run(2);
+    wires.kill(WORKER);
+    await failed(call.done);
+    expect(link.condition().phase).toBe('down');
+    const { server } = startWorker({ incarnation: 8n });
+    await clock.run(300);
+    expect(link.condition()).toMatchObject({ phase: 'ready', incarnation: 8n });
+    link.submit(REQUEST, {});
+    await clock.run(2);
+    expect(server.submitted).toHaveLength(1);
+  });
+
+  it('a frame to the front is lost', async () => {
+    const { clock, wires, link, server, log, warnings } = await opened();
+    const call = link.submit(REQUEST, {});
+    await clock.run(2);
+    wires.fate = () => 'is lost';
+    server.last.events.onToken?.(1, 0);
+    await clock.run(1);
+    wires.fate = () => 'arrives';
+    server.last.events.onToken?.(2, 1);
+    await clock.run(5);
+    await failed(call.done);
+    expect(warnings).toEqual(['context-0 at tcp://127.0.0.1:2000 was lost: frame 1 of its session was lost']);
+    // The worker heard of the new session, and ended what the old one had.
+    expect(log).toEqual(['worker context_only', 'worker cancel']);
+    expect(link.condition().phase).toBe('ready');
+  });
+
+  it('a frame to the worker is lost', async () => {
+    const { clock, wires, link, server } = await opened();
+    wires.fate = () => 'is lost';
+    const call = link.submit(REQUEST, {});
+    await clock.run(1);
+    wires.fate = () => 'arrives';
+    await clock.run(2500);
+    await failed(call.done);
+    expect(server.submitted).toHaveLength(0);
+    expect(link.condition().phase).toBe('ready');
+  });
+
+  it('the worker says nothing any more', async () => {
+    const { clock, wires, link } = await opened();
+    const call = link.submit(REQUEST, {});
+    wires.fate = (to) => (to === FRONT ? 'is lost' : 'arrives');
+    await clock.run(17_000);
+    await failed(call.done);
+    expect(link.condition()).toMatchObject({
+      phase: 'down',
+      reason: expect.stringMatching(/said nothing for 1[56] s/),
+    });
+  });
+
+  it('the front says nothing any more: its requests are cancelled', async () => {
+    const { clock, wires, link, log, host } = await opened();
+    link.submit(REQUEST, {});
+    await clock.run(2);
+    wires.fate = () => 'is lost';
+    await clock.run(17_000);
+    expect(log).toEqual(['worker context_only', 'worker cancel']);
+    expect([host.sessionCount, host.liveCalls]).toEqual([0, 0]);
+  });
+
+  it('the front is killed: its requests are cancelled at once', async () => {
+    const { clock, wires, link, log, host } = await opened();
+    link.submit(REQUEST, {});
+    await clock.run(2);
+    wires.kill(FRONT);
+    expect(log).toEqual(['worker context_only', 'worker cancel']);
+    expect(host.sessionCount).toBe(0);
+  });
+
+  it('the worker is detached', async () => {
+    const { clock, link, host, log } = await opened();
+    const call = link.submit(REQUEST, {});
+    await clock.run(2);
+    link.detach('its process was ended by SIGKILL');
+    await failed(call.done);
+    await clock.run(2);
+    expect(log).toEqual(['worker context_only', 'worker cancel']);
+    expect(host.sessionCount).toBe(0);
+    expect(link.condition().reason).toBe('its process was ended by SIGKILL');
+  });
+
+  it('tokens that do not follow each other', async () => {
+    const { clock, link, server } = await opened();
+    const call = link.submit(REQUEST, {});
+    await clock.run(2);
+    server.last.events.onToken?.(1, 1);
+    await clock.run(2);
+    await failed(call.done);
+  });
+});
+
+describe('frames', () => {
+  const SESSION = 5n;
+  const fronts: FrontMessage[] = [
+    { type: 'hello', endpoint: FRONT, role: 'context', engine: 'tiny' },
+    { type: 'submit', call: 1, ...REQUEST },
+    { type: 'submit', call: 2, ...REQUEST, transferPolicy: null, sampling: null },
+    { type: 'cancel', call: 1 },
+    { type: 'ping', endpoint: FRONT },
+    { type: 'metrics', query: 3 },
+    { type: 'bye' },
+  ];
+  const workers: WorkerMessage[] = [
+    { type: 'welcome', incarnation: 2n ** 64n - 1n, infoEndpoint: FRONT, pid: 1, phase: 'ready' },
+    { type: 'refused', reason: 'no' },
+    { type: 'unknown' },
+    { type: 'answer', call: 1, params: PARAMS },
+    { type: 'tokens', call: 1, index: 0, tokens: [0, 0xffff_ffff] },
+    {
+      type: 'done',
+      call: 1,
+      outcome: 'failed',
+      tokenCount: 2,
+      error: { code: 'ERR_KVT_WIRE', message: 'x' },
+      usage: null,
+      refused: true,
+    },
+    { type: 'pong', phase: 'draining' },
+    { type: 'metrics', query: 3, text: 'a 1\n' },
+  ];
+
+  it('come back as they went', () => {
+    const front = { session: SESSION, sequence: 9, messages: fronts };
+    expect(decodeFrontFrame(encodeFrame(front))).toEqual(front);
+    const worker = { session: 2n ** 64n - 1n, sequence: 0, messages: workers };
+    expect(decodeWorkerFrame(encodeFrame(worker))).toEqual(worker);
+  });
+
+  it('of the other end are refused', () => {
+    expect(() => decodeFrontFrame(encodeFrame({ session: SESSION, sequence: 1, messages: workers }))).toThrow(
+      WireError,
+    );
+    expect(() => decodeWorkerFrame(encodeFrame({ session: SESSION, sequence: 1, messages: fronts }))).toThrow(
+      WireError,
+    );
+  });
+
+  it.each<[string, unknown]>([
+    ['another version', { v: 2, s: SESSION, n: 1, m: [] }],
+    ['no session', { v: 1, n: 1, m: [] }],
+    [
+      'a file instead of an address',
+      { v: 1, s: SESSION, n: 0, m: [{ type: 'hello', endpoint: 'ipc:///tmp/x', role: 'context', engine: '' }] },
+    ],
+    ['half a token', { v: 1, s: SESSION, n: 1, m: [{ ...fronts[1], promptTokens: new Uint8Array(3), call: 1 }] }],
+    [
+      'no tokens to generate',
+      { v: 1, s: SESSION, n: 1, m: [{ ...fronts[1], promptTokens: new Uint8Array(4), maxTokens: 0 }] },
+    ],
+    ['a list', [1, 2]],
+  ])('with %s are refused', (_, value) => {
+    expect(() => decodeFrontFrame(encode(value, { useBigInt64: true }))).toThrow(WireError);
+  });
+
+  it('of whatever bytes are refused by a typed error, or are frames', () => {
+    const whole = encodeFrame({ session: SESSION, sequence: 1, messages: fronts });
+    fc.assert(
+      fc.property(fc.uint8Array({ maxLength: 64 }), fc.nat(whole.length - 1), fc.nat(255), (bytes, at, value) => {
+        for (const frame of [bytes, whole.map((byte, index) => (index === at ? value : byte)), whole.subarray(0, at)]) {
+          try {
+            decodeFrontFrame(frame);
+          } catch (error) {
+            expect(error).toBeInstanceOf(WireError);
+          }
+        }
+      }),
+      { numRuns: 300 },
+    );
+  });
+
+  it('that nobody sends are counted, told once, and change nothing', async () => {
+    const { clock, wires, front, link, warnings } = await opened();
+    const stranger = wires.bind(4000);
+    for (const to of [FRONT, WORKER]) for (let i = 0; i < 3; i++) stranger.send(to, Uint8Array.of(1, 2, 3));
+    // A stranger who guesses the session wrongly.
+    stranger.send(FRONT, encodeFrame({ session: 1n, sequence: 1, messages: [{ type: 'unknown' }] }));
+    await clock.run(5);
+    expect(front.badFrames).toBe(3);
+    expect(warnings).toHaveLength(2);
+    expect(link.condition().phase).toBe('ready');
+  });
+});

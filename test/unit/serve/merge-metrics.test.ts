@@ -1,0 +1,53 @@
+import { Counter, Histogram, Registry } from 'prom-client';
+import { expect, it } from 'vitest';
+import { mergeMetrics } from '../../../src/serve/front/merge-metrics.js';
+
+it('labels each sample and keeps the samples of a name together under one description', () => {
+  const text = '# HELP a What a is\n# TYPE a gauge\na 1\na{x="y"} 2\n# HELP b B\n# TYPE b counter\nb 3\n';
+  expect(
+    mergeMetrics([
+      { labels: { worker: 'w0' }, text },
+      { labels: { worker: 'w1', role: 'context' }, text },
+    ]),
+  ).toBe(
+    [
+      '# HELP a What a is',
+      '# TYPE a gauge',
+      'a{worker="w0"} 1',
+      'a{x="y",worker="w0"} 2',
+      'a{worker="w1",role="context"} 1',
+      'a{x="y",worker="w1",role="context"} 2',
+      '# HELP b B',
+      '# TYPE b counter',
+      'b{worker="w0"} 3',
+      'b{worker="w1",role="context"} 3',
+      '',
+    ].join('\n'),
+  );
+});
+
+it('leaves out what is no line of the format, and what has no samples', () => {
+  const text = 'a 1\nnot a metric at all\n<html>\na{unclosed 3\n# a comment\n# HELP c C\n# TYPE c gauge\n\n';
+  expect(mergeMetrics([{ labels: { worker: 'w' }, text }])).toBe('a{worker="w"} 1\n');
+});
+
+it('merges what prom-client writes', async () => {
+  const registry = new Registry();
+  new Counter({ name: 'c_total', help: 'c', labelNames: ['l'], registers: [registry] }).inc({ l: 'a"} b\n' }, 2);
+  const histogram = new Histogram({ name: 'h', help: 'h', buckets: [1], registers: [registry] });
+  histogram.observe(0.5);
+  const text = await registry.metrics();
+  const merged = mergeMetrics([
+    { labels: { worker: 'w0' }, text },
+    { labels: { worker: 'w1' }, text },
+  ]);
+  const lines = merged.split('\n');
+  expect(lines.filter((line) => line.startsWith('#'))).toEqual(text.split('\n').filter((line) => line.startsWith('#')));
+  expect(lines.filter((line) => line.startsWith('h_bucket'))).toEqual([
+    'h_bucket{le="1",worker="w0"} 1',
+    'h_bucket{le="+Inf",worker="w0"} 1',
+    'h_bucket{le="1",worker="w1"} 1',
+    'h_bucket{le="+Inf",worker="w1"} 1',
+  ]);
+  expect(lines).toContain('c_total{l="a\\"} b\\n",worker="w1"} 2');
+});
