@@ -26,6 +26,15 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['bench', 'trace'],
+    about: 'a request trace under load: real arrivals, lengths and shared prefixes',
+    load: async () => {
+      const { traceCommand } = await import('./bench/trace/trace-command.js');
+      const { TRACE_OPTIONS } = await import('./bench/trace/trace-options.js');
+      return { run: traceCommand, options: TRACE_OPTIONS };
+    },
+  },
+  {
     words: ['bench', 'transfer'],
     about: 'scattered pages between two processes, against a plain memcpy',
     load: async () => {
