@@ -71,6 +71,14 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['bench', 'report'],
+    about: 'one HTML page and a Perfetto timeline from the JSON of any bench',
+    load: async () => {
+      const { reportCommand, REPORT_OPTIONS } = await import('./bench/report/report-command.js');
+      return { run: reportCommand, options: REPORT_OPTIONS };
+    },
+  },
+  {
     words: ['keygen'],
     about: 'a key pair that encrypts and authenticates the control plane',
     load: async () => {
