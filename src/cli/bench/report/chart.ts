@@ -50,7 +50,7 @@ ${legend(series)}
 <div class="chart"><div class="ytitle">${yTitle}</div><div class="plot">
 <svg role="img" aria-label="${summary}" viewBox="0 0 1000 1000" preserveAspectRatio="none">${grid}${lines}</svg>
 ${y.ticks.map((tick) => html`<span class="ytick" aria-hidden="true" style="top:${percent(100 - y.at(tick))}">${tickText(tick)}</span>`)}
-${x.ticks.map((tick) => html`<span class="xtick" aria-hidden="true" style="left:${percent(x.at(tick))}">${tickText(tick)}</span>`)}
+${x.ticks.map((tick, index) => html`<span class="${tickClass(index)}" aria-hidden="true" style="left:${percent(x.at(tick))}">${tickText(tick)}</span>`)}
 ${marks
   .filter(({ at }) => at <= x.max)
   .map(({ at, name }) => html`<span class="markname" style="left:${percent(x.at(at))}">${name}</span>`)}
@@ -65,6 +65,11 @@ export function legend(entries: readonly Pick<Series, 'name' | 'look'>[]): Html 
     ({ name, look }) =>
       html`<li><svg aria-hidden="true" viewBox="0 0 36 10" width="36" height="10"><path class="line ${look}" d="M1 5H35"/></svg> ${name}</li>`,
   )}</ul>`;
+}
+
+/** Every second tick gives way where the page is narrow. */
+export function tickClass(index: number): string {
+  return index % 2 === 0 ? 'xtick' : 'xtick minor';
 }
 
 /** Straight lines between points; a step is two points. */

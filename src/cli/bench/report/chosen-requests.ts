@@ -13,6 +13,8 @@ export interface DrawnRequest {
   /** Which place its TTFT has in the reference variant, for example 0.5. */
   readonly share: number;
   readonly reference: TtftRow;
+  /** Where the picture's time begins. */
+  readonly startsAt: 'arrival' | 'first-forward';
   readonly runs: readonly DrawnRun[];
 }
 
@@ -20,7 +22,11 @@ export interface DrawnRequest {
  * For each share the request whose TTFT lies nearest to that quantile of the last variant that sends in slices, among those that all
  * variants completed and whose timelines were kept. Each request once.
  */
-export function chooseRequests(rows: readonly TtftRow[], shares: readonly number[]): readonly DrawnRequest[] {
+export function chooseRequests(
+  rows: readonly TtftRow[],
+  shares: readonly number[],
+  startsAt: DrawnRequest['startsAt'],
+): readonly DrawnRequest[] {
   const runs = rows.map((row) => new Map(completedOf(row).flatMap((sample) => drawable(row, sample))));
   const reference = rows.findLast(({ variant }) => variant.startsWith('pipelined')) ?? rows.at(-1);
   const ofReference = reference === undefined ? undefined : runs[rows.indexOf(reference)];
@@ -38,7 +44,7 @@ export function chooseRequests(rows: readonly TtftRow[], shares: readonly number
     const nearest = left.reduce((best, run) => (distance(run) < distance(best) ? run : best));
     const { request } = nearest.sample;
     taken.add(request);
-    return [{ share, reference, runs: runs.flatMap((known) => known.get(request) ?? []) }];
+    return [{ share, reference, startsAt, runs: runs.flatMap((known) => known.get(request) ?? []) }];
   });
 }
 

@@ -29,6 +29,7 @@ nav ul{list-style:none;display:flex;flex-wrap:wrap;gap:.25rem 1rem;padding:0;mar
 .scroll{overflow-x:auto;margin:.75rem 0;max-width:100%}
 table{border-collapse:collapse;font-size:.875rem;font-variant-numeric:tabular-nums;overflow-wrap:normal}
 caption{text-align:left;font-weight:600;padding:.25rem 0;white-space:normal}
+caption span{display:inline-block;position:sticky;left:0;max-width:min(100%,calc(100vw - 2rem))}
 th,td{padding:.25rem .6rem;border-bottom:1px solid var(--rule);text-align:right;white-space:nowrap;vertical-align:top}
 thead th{background:var(--band);font-weight:600}
 tbody th{font-weight:500}
@@ -84,7 +85,7 @@ figcaption{font-weight:600;margin-bottom:.25rem}
 .sharebar.ideal{background:var(--ideal)}
 .sharevalue{text-align:right;font-variant-numeric:tabular-nums}
 footer{color:var(--soft);font-size:.875rem;padding-bottom:3rem}
-@media (max-width:36rem){.plot{height:12rem}.chart{padding-right:1rem}.shares li{grid-template-columns:1fr 4.5rem}.sharename{grid-column:1/-1}.facts div{grid-template-columns:1fr}.xtick:nth-of-type(odd){display:none}.plot .xtick:nth-of-type(odd){display:inline}}
+@media (max-width:36rem){.plot{height:12rem}.chart{padding-right:1rem}.shares li{grid-template-columns:1fr 4.5rem}.sharename{grid-column:1/-1}.facts div{grid-template-columns:1fr}.minor{display:none}}
 @media print{:root{--paper:#fff;--ink:#000;--soft:#444;--rule:#bbb;--band:#eee}nav,.skip{display:none}body{font-size:10.5pt}header,main,footer{max-width:none;padding:0}
 .scroll{overflow:visible}table{font-size:7.5pt}th,td{white-space:normal;padding:.15rem .3rem}td.text{min-width:0}figure,.picture,tr{break-inside:avoid}figure.timelines{break-inside:auto}h2,h3,h4,figcaption{break-after:avoid}.plot{height:11rem}}
 `;

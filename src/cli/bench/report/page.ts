@@ -81,8 +81,9 @@ function sectionsOf(output: AnyOutput): readonly Section[] {
 }
 
 function timelinesSection(output: AnyOutput): Html {
-  const shares = output.bench === 'trace' ? [0.5, 0.9] : [0.5];
-  const chosen = [...bySubject(requestRows(output)).values()].flatMap((rows) => chooseRequests(rows, shares));
+  const [shares, startsAt] =
+    output.bench === 'trace' ? ([[0.5, 0.9], 'first-forward'] as const) : ([[0.5], 'arrival'] as const);
+  const chosen = [...bySubject(requestRows(output)).values()].flatMap((rows) => chooseRequests(rows, shares, startsAt));
   const figures = chosen.slice(0, MOST_PICTURES).map((request, index) => timelineFigure(request, `timeline-${index}`));
   return html`<section id="timelines"><h2>Where the time went</h2>
 <p>A bar is as long as its time. Slices run from the moment they are posted to their last byte; on a paced link they queue behind one another inside that time. The exposed tail is what the user waits for after the prefill.</p>

@@ -28,10 +28,8 @@ export function bySubject(rows: readonly TtftRow[]): ReadonlyMap<string, readonl
   return subjects;
 }
 
-/** In words: `8192 tokens, half of them cached`. */
+/** `8192 tokens, 50 % cached`: at the context server, before the request. */
 export function subjectName({ promptTokens, prefixHit }: Pick<TtftRow, 'promptTokens' | 'prefixHit'>): string {
   const prompt = promptTokens === null ? 'the trace' : `${promptTokens} tokens`;
-  return prefixHit === 0
-    ? prompt
-    : `${prompt}, ${Number((100 * prefixHit).toFixed(1))} % of them cached at the context server`;
+  return prefixHit === 0 ? prompt : `${prompt}, ${Number((100 * prefixHit).toFixed(1))} % cached`;
 }

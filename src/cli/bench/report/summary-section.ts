@@ -51,22 +51,10 @@ function requestTable(rows: readonly TtftRow[]): Html {
 function loadTable(rows: readonly TraceRow[]): Html {
   const [slo] = rows.map((row) => row.slo);
   return html`${table(
-    'Under load',
-    [
-      'variant',
-      'arrived',
-      'done',
-      'failed',
-      'refused',
-      'offered/s',
-      'good',
-      'good/s',
-      'context hit',
-      'generation hit',
-      'queue p50 ms',
-      'queue p99 ms',
-      'seconds',
-    ].map((title) => ({ title })),
+    'Under load: what became of the requests',
+    ['variant', 'arrived', 'done', 'failed', 'refused', 'offered/s', 'good', 'good/s', 'seconds'].map((title) => ({
+      title,
+    })),
     rows.map((row) => [
       row.variant,
       row.requests,
@@ -76,11 +64,27 @@ function loadTable(rows: readonly TraceRow[]): Html {
       row.offeredRequestsPerSecond.toFixed(2),
       formatPercent(row.goodput.share),
       row.goodput.requestsPerSecond.toFixed(2),
+      (row.durationMs / 1000).toFixed(1),
+    ]),
+  )}${table(
+    'Under load: reuse and queueing',
+    [
+      'variant',
+      'context hit',
+      'generation hit',
+      'requests with hit',
+      'queue p50 ms',
+      'queue p90 ms',
+      'queue p99 ms',
+    ].map((title) => ({ title })),
+    rows.map((row) => [
+      row.variant,
       formatPercent(row.contextHitShare),
       formatPercent(row.generationHitShare),
+      row.requestsWithHit,
       formatMs(row.queueMs?.p50),
+      formatMs(row.queueMs?.p90),
       formatMs(row.queueMs?.p99),
-      (row.durationMs / 1000).toFixed(1),
     ]),
   )}<p>Good: TTFT of at most ${formatMs(slo?.ttftMs)} ms and a mean time between tokens of at most ${formatMs(slo?.tbtMs)} ms; failed and refused requests are not good. Hit: share of prompt tokens that a server had in its cache. Queue: from the arrival to the first forward step.</p>
 `;

@@ -1,4 +1,4 @@
-import { type Content, Html, html } from './html.js';
+import { type Content, type Html, html } from './html.js';
 
 export interface Column {
   readonly title: string;
@@ -23,7 +23,7 @@ export function table(caption: string, columns: readonly Column[], rows: readonl
     return html`<tr>${cells}</tr>\n`;
   });
   return html`<div class="scroll" role="region" tabindex="0" aria-label="${caption}">
-<table><caption>${caption}</caption>
+<table><caption><span>${caption}</span></caption>
 <thead><tr>${head}</tr></thead>
 <tbody>
 ${body}</tbody></table></div>
@@ -34,10 +34,3 @@ ${body}</tbody></table></div>
 export function facts(pairs: readonly (readonly [string, Content])[]): Html {
   return html`<dl class="facts">${pairs.map(([name, value]) => html`<div><dt>${name}</dt><dd>${value}</dd></div>`)}</dl>\n`;
 }
-
-/** Nothing to show is said, not left out. */
-export function orNone(content: readonly Html[], otherwise: string): Content {
-  return content.length > 0 ? content : html`<p class="none">${otherwise}</p>\n`;
-}
-
-export const NO_HTML = new Html('');

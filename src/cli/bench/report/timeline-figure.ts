@@ -1,5 +1,6 @@
 import type { TimelineSlice } from '../output-contract.js';
 import { formatBytes, formatMs } from '../text-table.js';
+import { tickClass } from './chart.js';
 import type { DrawnRequest, DrawnRun } from './chosen-requests.js';
 import { type Html, html } from './html.js';
 import { intoLanes, type Span } from './lanes.js';
@@ -19,13 +20,13 @@ interface Bar extends Span {
 
 /** One request in every variant, to one scale: what was computed when, which slices were under way, and what the user waited for. */
 export function timelineFigure(request: DrawnRequest, id: string): Html {
-  const longest = Math.max(...request.runs.map(({ sample }) => sample.ttftMs));
+  const longest = Math.max(...request.runs.map(({ sample }) => sample.ttftMs - originOf(request, sample)));
   const scale = linearScale(longest, WANTED_TICKS);
   const { promptTokens, request: number } = (request.runs[0] as DrawnRun).sample;
   return html`<figure id="${id}" class="timelines" aria-labelledby="${id}-title">
-<figcaption id="${id}-title">Request ${number} (${promptTokens} prompt tokens): its TTFT is nearest to the ${nameOf(request.share)} of ${request.reference.variant}. All variants to one scale, ms after its arrival.</figcaption>
+<figcaption id="${id}-title">Request ${number} (${promptTokens} prompt tokens): its TTFT is nearest to the ${nameOf(request.share)} of ${request.reference.variant}. All variants to one scale, ${request.startsAt === 'arrival' ? 'ms after its arrival' : 'ms after its first forward step; how long it waited before is said beside each'}.</figcaption>
 ${barLegend()}
-${request.runs.map((run) => picture(run, scale))}
+${request.runs.map((run) => picture(run, originOf(request, run.sample), scale))}
 ${request.runs.map(partsTable)}</figure>
 `;
 }
@@ -46,8 +47,19 @@ function barLegend(): Html {
   return html`<ul class="legend">${entries.map(([look, name]) => html`<li><span aria-hidden="true" class="key ${look}"></span> ${name}</li>`)}</ul>`;
 }
 
-function picture({ row, sample }: DrawnRun, scale: Scale): Html {
+/** Under load requests wait for other requests, and differently long in each variant: what they do afterwards is to be compared. */
+function originOf({ startsAt }: DrawnRequest, { queueMs }: DrawnRun['sample']): number {
+  return startsAt === 'arrival' ? 0 : queueMs;
+}
+
+function picture({ row, sample }: DrawnRun, originMs: number, scale: Scale): Html {
   const { chunks, slices } = sample.timeline;
+  const draw = (name: string, bars: readonly Bar[]): Html =>
+    lane(
+      name,
+      bars.map((bar) => ({ ...bar, begin: Math.max(0, bar.begin - originMs), end: Math.max(0, bar.end - originMs) })),
+      scale,
+    );
   const lanes = intoLanes(slices.flatMap(barOf));
   const shown = lanes.slice(0, MOST_LANES);
   const waits: Bar[] = [{ begin: 0, end: sample.queueMs, look: 'wait', label: '' }];
@@ -56,12 +68,12 @@ function picture({ row, sample }: DrawnRun, scale: Scale): Html {
   });
   const prefillEnd = sample.ttftMs - sample.exposedTailMs;
   const tail: Bar[] = [{ begin: prefillEnd, end: sample.ttftMs, look: 'tail', label: '' }];
-  return html`<div class="picture"><h4>${row.variant}: first token after ${formatMs(sample.ttftMs)} ms, exposed tail ${formatMs(sample.exposedTailMs)} ms</h4>
+  return html`<div class="picture"><h4>${row.variant}: first token after ${formatMs(sample.ttftMs)} ms${originMs > 0 ? ` (waited ${formatMs(originMs)} ms before)` : ''}, exposed tail ${formatMs(sample.exposedTailMs)} ms</h4>
 <div class="lanes" role="img" aria-label="${summaryOf(sample)}">
-${lane('compute', [...waits, ...computed], scale)}
-${shown.map((bars, index) => lane(index === 0 ? 'transfer' : '', bars, scale))}
-${lane('tail', tail, scale)}
-<div class="axis"><span class="lanename"></span><div class="track">${scale.ticks.map((tick) => html`<span class="xtick" style="left:${percent(scale.at(tick))}">${tickText(tick)}</span>`)}</div></div>
+${draw('compute', [...waits, ...computed])}
+${shown.map((bars, index) => draw(index === 0 ? 'transfer' : '', bars))}
+${draw('tail', tail)}
+<div class="axis"><span class="lanename"></span><div class="track">${scale.ticks.map((tick, index) => html`<span class="${tickClass(index)}" style="left:${percent(scale.at(tick))}">${tickText(tick)}</span>`)}</div></div>
 </div>${lanes.length > shown.length ? html`<p class="none">${lanes.length - shown.length} more lanes of slices that were under way at the same time are not drawn.</p>` : null}</div>
 `;
 }

@@ -4,6 +4,7 @@ import { requireAgent } from '../agent-availability.js';
 import { checkJsonTarget } from '../json-file.js';
 import { presetNamed } from '../presets/index.js';
 import { bytesPerToken } from '../presets/model-preset.js';
+import { checkReportFolder } from '../report/report-folder.js';
 import { readTrace } from '../request-trace.js';
 import { type Shapes, shapesOf } from '../shape/shapes-of.js';
 import { describeShape, rankCount, type SideShape } from '../shape/side-shape.js';
@@ -56,6 +57,7 @@ export async function planRun(args: readonly string[]): Promise<TtftPlan> {
   const shapes = shapesOf(options, preset);
   checkPorts(options, shapes);
   checkJsonTarget(options.json);
+  checkReportFolder(options.report);
   const concurrency = options.concurrency ?? (options.trace === null ? 1 : DEFAULT_TRACE_CONCURRENCY);
   const groups =
     options.trace === null
