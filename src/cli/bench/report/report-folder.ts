@@ -1,5 +1,5 @@
-import { accessSync, constants, mkdirSync, statSync, writeFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { accessSync, constants, existsSync, mkdirSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, resolve } from 'node:path';
 import { UsageError } from '../../usage-error.js';
 import { ReportWriteError } from '../report-write-error.js';
 
@@ -10,7 +10,7 @@ import { ReportWriteError } from '../report-write-error.js';
 export function checkReportFolder(folder: string | null): void {
   if (folder === null) return;
   try {
-    mkdirSync(folder, { recursive: true });
+    makeFolders(folder);
     if (!statSync(folder).isDirectory()) throw new UsageError(`--report: ${folder} is a file; name a folder`);
     accessSync(folder, constants.W_OK | constants.X_OK);
   } catch (error) {
@@ -32,4 +32,11 @@ export function writeInto(folder: string, name: string, content: string): string
     );
   }
   return file;
+}
+
+/** One by one: Node's `recursive` tries for ever where a folder takes none and says that it does not exist, as /proc does. */
+function makeFolders(folder: string): void {
+  const missing: string[] = [];
+  for (let at = resolve(folder); !existsSync(at); at = dirname(at)) missing.push(at);
+  for (const one of missing.reverse()) mkdirSync(one);
 }
