@@ -53,7 +53,7 @@ figcaption{font-weight:600;margin-bottom:.25rem}
 .ytick,.xtick,.markname{position:absolute;font-size:.75rem;color:var(--soft);white-space:nowrap}
 .ytick{right:100%;transform:translateY(-50%);padding-right:.4rem}
 .xtick{top:100%;transform:translateX(-50%);padding-top:.3rem}
-.markname{top:0;padding-left:.3rem}
+.markname{bottom:.15rem;margin-left:.2rem;padding:0 .2rem;background:var(--paper)}
 .grid{stroke:var(--rule);stroke-width:1;fill:none}
 .bound{stroke:var(--soft);stroke-width:1.5;stroke-dasharray:2 3;fill:none}
 .line{fill:none;stroke-width:2;stroke:var(--ink)}
@@ -67,15 +67,14 @@ figcaption{font-weight:600;margin-bottom:.25rem}
 .track{position:relative;height:1.45rem;border-left:1px solid var(--rule)}
 .axis .track{border-top:1px solid var(--rule);height:1.6rem}
 .axis .xtick{top:0}
-.bar{position:absolute;top:.12rem;bottom:.12rem;min-width:1px;overflow:hidden;white-space:nowrap;font-size:.7rem;line-height:1.2rem;color:var(--paper);padding-left:1px}
+.bar{position:absolute;top:.12rem;bottom:.12rem;min-width:1px;overflow:hidden;white-space:nowrap;font-size:.7rem;line-height:1.2rem;color:var(--paper);border-left:1px solid var(--paper)}
 .bar.compute,.key.compute,.bar.slice,.key.slice,.bar.last,.key.last,.bar.early,.key.early,.bar.tail,.key.tail,.sharebar{print-color-adjust:exact;-webkit-print-color-adjust:exact}
 .compute{background:var(--pipelined)}
 .slice{background:var(--monolithic)}
 .last{background:var(--ideal)}
 .early{background:var(--early)}
-.tail{background:repeating-linear-gradient(45deg,var(--tail) 0 4px,var(--paper) 4px 6px);border:1px solid var(--tail)}
-.wait{border-bottom:2px dotted var(--wait)}
-.odd{opacity:.78}
+.tail,.bar.tail{background:repeating-linear-gradient(45deg,var(--tail) 0 4px,var(--paper) 4px 6px);border:1px solid var(--tail)}
+.wait,.bar.wait{border:0;border-bottom:2px dotted var(--wait)}
 .shares{list-style:none;padding:0}
 .shares li{display:grid;grid-template-columns:minmax(9rem,18rem) 1fr 4.5rem;gap:.75rem;align-items:center;margin:.3rem 0;font-size:.875rem}
 .sharetrack{height:1rem;background:var(--band);border:1px solid var(--rule)}
@@ -87,5 +86,5 @@ figcaption{font-weight:600;margin-bottom:.25rem}
 footer{color:var(--soft);font-size:.875rem;padding-bottom:3rem}
 @media (max-width:36rem){.plot{height:12rem}.chart{padding-right:1rem}.shares li{grid-template-columns:1fr 4.5rem}.sharename{grid-column:1/-1}.facts div{grid-template-columns:1fr}.minor{display:none}}
 @media print{:root{--paper:#fff;--ink:#000;--soft:#444;--rule:#bbb;--band:#eee}nav,.skip{display:none}body{font-size:10.5pt}header,main,footer{max-width:none;padding:0}
-.scroll{overflow:visible}table{font-size:7.5pt}th,td{white-space:normal;padding:.15rem .3rem}td.text{min-width:0}figure,.picture,tr{break-inside:avoid}figure.timelines{break-inside:auto}h2,h3,h4,figcaption{break-after:avoid}.plot{height:11rem}}
+.scroll{overflow:visible}table{font-size:7.5pt}th,td{white-space:normal;padding:.15rem .3rem}td.text{min-width:0}.scroll,.chart,.picture,tr,.shares{break-inside:avoid}h2,h3,h4,p,figcaption,.legend{break-after:avoid}.facts{columns:2}.facts div{break-inside:avoid}.plot{height:11rem}}
 `;

@@ -10,7 +10,9 @@ import { table } from './table.js';
 /** Lanes of slices that a picture has at most; what does not fit is said. */
 const MOST_LANES = 8;
 /** Rows of the table beside a picture. */
-const MOST_ROWS = 40;
+const MOST_ROWS = 20;
+/** Percent of the width from which on a bar has room for its name. */
+const NAMED_WIDTH = 5;
 const WANTED_TICKS = 5;
 
 interface Bar extends Span {
@@ -64,7 +66,7 @@ function picture({ row, sample }: DrawnRun, originMs: number, scale: Scale): Htm
   const shown = lanes.slice(0, MOST_LANES);
   const waits: Bar[] = [{ begin: 0, end: sample.queueMs, look: 'wait', label: '' }];
   const computed = chunks.map(({ startMark, endMark }, index): Bar => {
-    return { begin: startMark, end: endMark, look: index % 2 === 0 ? 'compute' : 'compute odd', label: `c${index}` };
+    return { begin: startMark, end: endMark, look: 'compute', label: `c${index}` };
   });
   const prefillEnd = sample.ttftMs - sample.exposedTailMs;
   const tail: Bar[] = [{ begin: prefillEnd, end: sample.ttftMs, look: 'tail', label: '' }];
@@ -79,23 +81,17 @@ ${draw('tail', tail)}
 }
 
 function lane(name: string, bars: readonly Bar[], scale: Scale): Html {
-  return html`<div class="lane"><span class="lanename">${name}</span><div class="track">${bars.map(
-    ({ begin, end, look, label }) =>
-      html`<span class="bar ${look}" style="left:${percent(scale.at(begin))};width:${percent(scale.at(end) - scale.at(begin))}">${label}</span>`,
-  )}</div></div>\n`;
+  const drawn = bars.map(({ begin, end, look, label }) => {
+    const width = scale.at(end) - scale.at(begin);
+    return html`<span class="bar ${look}" style="left:${percent(scale.at(begin))};width:${percent(width)}">${width >= NAMED_WIDTH ? label : ''}</span>`;
+  });
+  return html`<div class="lane"><span class="lanename">${name}</span><div class="track">${drawn}</div></div>\n`;
 }
 
 /** From the post to the last byte: behind other slices on the link, it waits for them inside that time. */
 function barOf({ kind, chunk, postedMark, finishedMark }: TimelineSlice): readonly Bar[] {
   if (postedMark === null || finishedMark === null) return [];
-  const look =
-    kind === 'early-prefix'
-      ? 'early'
-      : kind === 'last'
-        ? 'last'
-        : chunk !== null && chunk % 2 === 1
-          ? 'slice odd'
-          : 'slice';
+  const look = kind === 'early-prefix' ? 'early' : kind === 'last' ? 'last' : 'slice';
   return [{ begin: postedMark, end: finishedMark, look, label: chunk === null ? 'prefix' : `c${chunk}` }];
 }
 
