@@ -44,6 +44,15 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
+    words: ['bench', 'trace'],
+    about: 'a request trace under load: real arrivals, lengths and shared prefixes',
+    load: async () => {
+      const { traceCommand } = await import('./bench/trace/trace-command.js');
+      const { TRACE_OPTIONS } = await import('./bench/trace/trace-options.js');
+      return { run: traceCommand, options: TRACE_OPTIONS };
+    },
+  },
+  {
     words: ['bench', 'transfer'],
     about: 'scattered pages between two processes, against a plain memcpy',
     load: async () => {
@@ -77,6 +86,14 @@ const COMMANDS: readonly Command[] = [
       const { scaleCommand } = await import('./bench/scale/scale-command.js');
       const { SCALE_OPTIONS } = await import('./bench/scale/scale-options.js');
       return { run: scaleCommand, options: SCALE_OPTIONS };
+    },
+  },
+  {
+    words: ['bench', 'report'],
+    about: 'one HTML page and a Perfetto timeline from the JSON of any bench',
+    load: async () => {
+      const { reportCommand, REPORT_OPTIONS } = await import('./bench/report/report-command.js');
+      return { run: reportCommand, options: REPORT_OPTIONS };
     },
   },
   {

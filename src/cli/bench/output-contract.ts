@@ -1,3 +1,4 @@
+import type { PathAlternative } from '../../agent/transfer-agent.js';
 import type { Percentiles } from './statistics.js';
 
 /** Version of the JSON below. Scripts and dashboards read it: a change of meaning is a new number. */
@@ -25,6 +26,8 @@ export interface BenchOutput<Row> {
   readonly results: readonly Row[];
   readonly ratios: Readonly<Record<string, Readonly<Record<string, number>>>>;
   readonly checks: readonly Check[];
+  /** Which paths slices took, and why; absent where a bench moves no slices between servers. */
+  readonly paths?: readonly TakenPath[];
   /** True when the run was stopped before its end: `results` hold what was measured until then. */
   readonly interrupted: boolean;
 }
@@ -41,6 +44,16 @@ export interface Check {
   readonly bound: number;
   /** How value and bound compare when the check is met. */
   readonly relation: '<=' | '>=' | '=';
+}
+
+/** The path that slices of one context rank took to one peer. */
+export interface TakenPath {
+  readonly rank: number;
+  readonly peer: string;
+  readonly path: string;
+  readonly reason: string;
+  readonly alternatives?: readonly PathAlternative[];
+  readonly advice?: readonly string[];
 }
 
 export type TtftVariant = 'monolithic' | 'pipelined' | 'pipelined-early-prefix' | 'ideal';
@@ -94,15 +107,49 @@ export interface ReceiverRank {
   readonly wrongBytes: number;
 }
 
-/** One request as it was measured. Marks are ms after `submit`, on the machine's monotonic clock. */
+/** One chunk of a prompt on the context server's engine. */
+export interface TimelineChunk {
+  readonly tokenBegin: number;
+  readonly tokenEnd: number;
+  readonly startMark: number;
+  readonly endMark: number;
+}
+
+/** One slice of one context rank to one receiver. */
+export interface TimelineSlice {
+  readonly rank: number;
+  readonly seq: number;
+  readonly kind: 'early-prefix' | 'chunk' | 'last';
+  /** Index into the chunks; null for an early prefix. */
+  readonly chunk: number | null;
+  readonly bytes: number;
+  readonly submittedMark: number;
+  /** Null: nothing had to move. */
+  readonly postedMark: number | null;
+  readonly finishedMark: number | null;
+}
+
+export interface RequestTimeline {
+  readonly chunks: readonly TimelineChunk[];
+  readonly slices: readonly TimelineSlice[];
+}
+
+/** `rejected`: a server refused it, because it can never fit its pool, or the queue was full. */
+export type SampleOutcome = 'completed' | 'failed' | 'rejected';
+
+/** One request as it was measured. Marks are ms after it arrived, on the machine's monotonic clock. */
 export interface TtftSample {
   readonly request: number;
   readonly seed: string;
+  /** When it arrived, ms after the first request of the run. */
+  readonly arrivedAtMs: number;
+  /** Until the coordinator sent it on: all places were taken. */
+  readonly waitMs: number;
   readonly promptTokens: number;
   /** Prompt tokens found in each server's cache. */
   readonly contextCachedTokens: number;
   readonly generationCachedTokens: number;
-  readonly outcome: 'completed' | 'failed';
+  readonly outcome: SampleOutcome;
   readonly error: string | null;
   readonly slices: number;
   readonly ttftMs: number;
@@ -125,6 +172,13 @@ export interface TtftSample {
   readonly lastSlicePostMark: number | null;
   readonly lastByteMark: number | null;
   readonly tail: TailMarks;
+  readonly generatedTokens: number;
+  /** From each generated token to the next one. */
+  readonly tokenGapsMs: readonly number[];
+  /** The last token was out. */
+  readonly finishedMark: number | null;
+  /** Null where a row has more than a report needs. */
+  readonly timeline: RequestTimeline | null;
 }
 
 /** What comes between the last byte and the first token, in the order in which it can come. Marks as those of the sample. */

@@ -11,7 +11,13 @@ export const PAD_TOKEN = 0xffffffff;
 export type PromptSource =
   | { readonly kind: 'random'; readonly seed: bigint; readonly tokenCount: number }
   /** Equal (salt, hash id, place inside its block) gives equal tokens, so that prefix sharing of the trace is real. */
-  | { readonly kind: 'trace'; readonly salt: bigint; readonly hashIds: readonly number[]; readonly tokenCount: number };
+  | {
+      readonly kind: 'trace';
+      readonly salt: bigint;
+      readonly hashIds: readonly number[];
+      readonly tokenCount: number /** Tokens of one hash id; default 512. */;
+      readonly blockTokens?: number;
+    };
 
 export function promptTokens(source: PromptSource): Uint32Array {
   const tokens = new Uint32Array(source.tokenCount);
@@ -20,10 +26,11 @@ export function promptTokens(source: PromptSource): Uint32Array {
     for (let index = 0; index < tokens.length; index++) tokens[index] = random.below(TOKEN_ID_BOUND);
     return tokens;
   }
+  const { blockTokens = TRACE_BLOCK_TOKENS } = source;
   for (const [block, hashId] of source.hashIds.entries()) {
     const random = new SeededRandom(mixSeed(source.salt, hashId));
-    const begin = block * TRACE_BLOCK_TOKENS;
-    const end = Math.min(begin + TRACE_BLOCK_TOKENS, tokens.length);
+    const begin = block * blockTokens;
+    const end = Math.min(begin + blockTokens, tokens.length);
     for (let index = begin; index < end; index++) tokens[index] = random.below(TOKEN_ID_BOUND);
   }
   return tokens;

@@ -1,5 +1,5 @@
-import { readFileSync } from 'node:fs';
 import { UsageError } from '../usage-error.js';
+import { firstLines, LineTooLongError } from './first-lines.js';
 
 /** Tokens that one entry of `hashIds` stands for. */
 export const TRACE_BLOCK_TOKENS = 512;
@@ -47,24 +47,28 @@ function readLine(where: string, line: string): TraceRequest {
 
 /**
  * The first `limit` requests of a trace file (JSON lines), in order of arrival.
+ * Requests of one moment keep the file's order.
  * @throws UsageError for a file that cannot be read, and for the first broken line with `file:line`
  */
 export function readTrace(file: string, limit: number): readonly TraceRequest[] {
-  let content: string;
-  try {
-    content = readFileSync(file, 'utf8');
-  } catch (error) {
-    const reason =
-      (error as NodeJS.ErrnoException).code === 'ENOENT'
-        ? 'does not exist'
-        : `cannot be read (${String((error as Error).message)})`;
-    throw new UsageError(`--trace: ${file} ${reason}; give the path of a request trace`);
-  }
   const requests: TraceRequest[] = [];
-  for (const [index, line] of content.split('\n').entries()) {
-    if (requests.length === limit) break;
-    if (line.trim() !== '') requests.push(readLine(`${file}:${index + 1}`, line));
+  let index = 0;
+  try {
+    for (const line of firstLines(file)) {
+      index++;
+      if (line.trim() !== '') requests.push(readLine(`${file}:${index}`, line));
+      if (requests.length === limit) break;
+    }
+  } catch (error) {
+    if (error instanceof UsageError) throw error;
+    throw new UsageError(`--trace: ${file}${whyUnreadable(error)}; give the path of a request trace`);
   }
   if (requests.length === 0) throw new UsageError(`--trace: ${file} holds no request`);
   return requests.sort((a, b) => a.timestampMs - b.timestampMs);
+}
+
+function whyUnreadable(error: unknown): string {
+  if (error instanceof LineTooLongError) return `:${error.line}: ${error.message}`;
+  if ((error as NodeJS.ErrnoException).code === 'ENOENT') return ' does not exist';
+  return ` cannot be read (${(error as Error).message})`;
 }

@@ -43,7 +43,13 @@ it('a prefill begins with the first rank and ends with the last, chunk by chunk'
   const rank = (index: number, atMs: number, bytes: number): RankContext => ({
     rank: index,
     request: { prepopulatedLen: 32 } as never,
-    prefill: { startMs: 100 + atMs, chunkEndsMs: [200 + atMs, 300 - atMs] },
+    prefill: {
+      startMs: 100 + atMs,
+      chunks: [
+        { tokenBegin: 32, tokenEnd: 64, enqueuedMs: 100 + atMs, startMs: 100 + atMs, endMs: 200 + atMs },
+        { tokenBegin: 64, tokenEnd: 80, enqueuedMs: 150, startMs: 200 + atMs, endMs: 300 - atMs },
+      ],
+    },
     timings: {
       startedAtMs: 0,
       firstPostAtMs: atMs === 0 ? null : 210,
@@ -58,7 +64,8 @@ it('a prefill begins with the first rank and ends with the last, chunk by chunk'
         beginBlock: 0,
         endBlock: 1,
         bytes: 1,
-        submittedAtMs: 0,
+        // Slice 0 of rank 1 was handed over before its first chunk.
+        submittedAtMs: seq === 0 ? 101 : 151,
         postedAtMs: atMs === 0 ? null : 310 + entry * 10 - seq,
         finishedAtMs: atMs === 0 ? null : 350 + entry,
       })),
@@ -70,15 +77,30 @@ it('a prefill begins with the first rank and ends with the last, chunk by chunk'
       },
     },
   });
-  expect(contextReport([rank(0, 0, 0), rank(1, 7, 10)])).toEqual({
+  const report = contextReport([rank(0, 0, 0), rank(1, 7, 10)]);
+  expect(report.slices.map((slice) => [slice.rank, slice.seq, slice.kind, slice.chunk])).toEqual([
+    [0, 0, 'chunk', 0],
+    [0, 1, 'last', 1],
+    [0, 0, 'chunk', 0],
+    [0, 1, 'last', 1],
+    [1, 0, 'early-prefix', null],
+    [1, 1, 'last', 1],
+    [1, 0, 'early-prefix', null],
+    [1, 1, 'last', 1],
+  ]);
+  expect(report).toEqual({
     cachedTokens: 32,
     prefillStartMs: 100,
-    chunkEndsMs: [207, 300],
+    chunks: [
+      { tokenBegin: 32, tokenEnd: 64, startMs: 100, endMs: 207 },
+      { tokenBegin: 64, tokenEnd: 80, startMs: 200, endMs: 300 },
+    ],
     firstPostMs: 210,
     lastSlicePostMs: 319,
     lastByteMs: 353,
     tail: { lastHeardMs: 354, auxPostedMs: 302, auxDoneMs: 303, reportSentMs: null },
-    slices: 2,
+    sliceCount: 2,
+    slices: expect.any(Array),
     ranks: [
       { rank: 0, bytesPlanned: 0, bytesSent: 0 },
       { rank: 1, bytesPlanned: 10, bytesSent: 10 },

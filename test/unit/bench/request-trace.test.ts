@@ -45,11 +45,35 @@ describe('readTrace', () => {
     expect(readTrace(fileWith(`${GOOD}\n\n${earlier}\n`), 9).map((request) => request.timestampMs)).toEqual([3, 7]);
   });
 
+  it('keeps the order of the file for requests of one moment', () => {
+    const lines = [1, 2, 3].map((output) => GOOD.replace('"output_length": 2', `"output_length": ${output}`));
+    expect(readTrace(fileWith(lines.join('\r\n')), 9).map((request) => request.outputTokens)).toEqual([1, 2, 3]);
+  });
+
+  it('reads a long file only as far as it is asked for, across its buffers', () => {
+    const hash_ids = Array.from({ length: 4000 }, (_, id) => id);
+    const long = JSON.stringify({ timestamp: 1, input_length: 4000 * 512, output_length: 1, hash_ids });
+    // Some 4 MiB: lines lie across the buffer's end.
+    const file = fileWith(`${Array.from({ length: 200 }, () => long).join('\n')}\nbroken`);
+    expect(readTrace(file, 200).map(({ hashIds }) => hashIds.length)).toEqual(new Array(200).fill(4000));
+    expect(() => readTrace(file, 201)).toThrow(`--trace: ${file}:201: not JSON`);
+  });
+
+  it('refuses a line that does not end', () => {
+    const file = fileWith(`${GOOD}\n${'7'.repeat(2 ** 24 + 2 ** 20 + 1)}`);
+    expect(() => readTrace(file, 2)).toThrow(`--trace: ${file}:2: line 2 is longer than 16777216 bytes; give the path`);
+    expect(readTrace(file, 1)).toHaveLength(1);
+  });
+
   it.each([
     ['{', 'not JSON'],
     ['[1]', 'not a JSON object'],
     ['null', 'not a JSON object'],
     [GOOD.replace('7', '-1'), 'timestamp is not a number'],
+    [GOOD.replace('7', '1e999'), 'timestamp is not a number'],
+    [GOOD.replace('7', 'null'), 'timestamp is not a number'],
+    [GOOD.replace('513', '1e15'), '2 hash_ids for 1000000000000000 tokens'],
+    [GOOD.replace('[4, 5]', '[4, 1e300]'), 'hash_ids is not a list of whole numbers'],
     [GOOD.replace('513', '0'), 'input_length is not a whole number of at least 1'],
     [GOOD.replace('513', '513.5'), 'input_length is not a whole number'],
     [GOOD.replace('2,', '"2",'), 'output_length is not a whole number'],
@@ -73,6 +97,15 @@ describe('readTrace', () => {
 });
 
 describe('promptTokens', () => {
+  it('scales the tokens of a hash id', () => {
+    const make = (hashIds: readonly number[]): Uint32Array =>
+      promptTokens({ kind: 'trace', salt: 1n, hashIds, tokenCount: 40, blockTokens: 16 });
+    const [a, b] = [make([3, 4, 5]), make([3, 9, 5])];
+    expect(b.subarray(0, 16)).toEqual(a.subarray(0, 16));
+    expect(b.subarray(16, 32)).not.toEqual(a.subarray(16, 32));
+    expect(b.subarray(32)).toEqual(a.subarray(32));
+  });
+
   it('gives equal tokens for equal hash ids at equal places, and other tokens else', () => {
     const make = (salt: bigint, hashIds: readonly number[], tokenCount: number): Uint32Array =>
       promptTokens({ kind: 'trace', salt, hashIds, tokenCount });

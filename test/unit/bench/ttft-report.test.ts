@@ -5,7 +5,9 @@ import { earlyPrefixChecks } from '../../../src/cli/bench/ttft/early-prefix-chec
 import { checkLines, headlines, ttftTable } from '../../../src/cli/bench/ttft/report-text.js';
 import { RequestMeasurement } from '../../../src/cli/bench/ttft/request-measurement.js';
 import { ratios, SampleTable } from '../../../src/cli/bench/ttft/rows.js';
+import type { ContextReport } from '../../../src/cli/bench/ttft/worker-messages.js';
 import type { PlannedRequest } from '../../../src/cli/bench/ttft/workload.js';
+import { sampleWith } from './sample.js';
 
 const FACTS = {
   model: 'llama-3.1-8b',
@@ -19,41 +21,9 @@ const FACTS = {
   path: 'host',
 } as const;
 
-function sample(over: Partial<TtftSample>): TtftSample {
-  return {
-    request: 0,
-    seed: '1',
-    promptTokens: 8192,
-    contextCachedTokens: 0,
-    generationCachedTokens: 0,
-    outcome: 'completed',
-    error: null,
-    slices: 4,
-    ttftMs: 100,
-    queueMs: 1,
-    prefillMs: 80,
-    transferMs: 40,
-    exposedTailMs: 12,
-    lastSliceMs: 10,
-    bytesPlanned: 1000,
-    bytesSent: 1000,
-    bytesVerified: 1000,
-    wrongBytes: 0,
-    contextRanks: [],
-    generationRanks: [],
-    firstWrong: null,
-    chunkEndMarks: [],
-    firstPostMark: null,
-    lastSlicePostMark: null,
-    lastByteMark: null,
-    tail: { auxPosted: null, auxDone: null, lastByteHeard: null, reportSent: null, reportRead: null, settled: null },
-    ...over,
-  };
-}
-
 function tableOf(samples: readonly (readonly [TtftVariant, Partial<TtftSample>])[]): ReturnType<SampleTable['rows']> {
   const table = new SampleTable();
-  for (const [variant, over] of samples) table.add({ variant, promptTokens: 8192, prefixHit: 0 }, sample(over));
+  for (const [variant, over] of samples) table.add({ variant, promptTokens: 8192, prefixHit: 0 }, sampleWith(over));
   return table.rows(FACTS);
 }
 
@@ -123,7 +93,7 @@ describe('rows', () => {
     const table = new SampleTable();
     for (const promptTokens of [1024, 2048]) {
       for (const variant of ['monolithic', 'pipelined'] as const)
-        table.add({ variant, promptTokens, prefixHit: 0.5 }, sample({}));
+        table.add({ variant, promptTokens, prefixHit: 0.5 }, sampleWith({}));
     }
     expect(table.rows(FACTS).map((row) => `${row.promptTokens} ${row.variant}`)).toEqual([
       '1024 monolithic',
@@ -133,6 +103,18 @@ describe('rows', () => {
     ]);
     expect(ratios(table.rows(FACTS))['pipelinedOverMonolithic']).toEqual({ '1024@0.5': 1, '2048@0.5': 1 });
   });
+});
+
+it('a row keeps timelines up to a bound, and every figure beyond it', () => {
+  const table = new SampleTable();
+  const chunk = { tokenBegin: 0, tokenEnd: 1, startMark: 0, endMark: 1 };
+  const timeline = { chunks: Array.from({ length: 9_000 }, () => chunk), slices: [] };
+  for (let request = 0; request < 3; request++) {
+    table.add({ variant: 'pipelined', promptTokens: 1, prefixHit: 0 }, sampleWith({ request, timeline }));
+  }
+  const [row] = table.rows(FACTS);
+  expect(row?.samples.map((sample) => sample.timeline !== null)).toEqual([true, true, false]);
+  expect(row?.ttftMs?.max).toBe(100);
 });
 
 describe('checks', () => {
@@ -213,17 +195,25 @@ describe('one request', () => {
     prefixHit: 0,
     contextWarmTokens: 0,
     generationWarmTokens: 0,
+    maxTokens: 3,
     arrivalMs: null,
   };
-  const context = {
+  const context: ContextReport = {
     cachedTokens: 0,
     prefillStartMs: 1010,
-    chunkEndsMs: [1050, 1090],
+    chunks: [
+      { tokenBegin: 0, tokenEnd: 32, startMs: 1010, endMs: 1050 },
+      { tokenBegin: 32, tokenEnd: 64, startMs: 1050, endMs: 1090 },
+    ],
     firstPostMs: 1051,
     lastSlicePostMs: 1091,
     lastByteMs: 1099,
     tail: { lastHeardMs: 1099.1, auxPostedMs: 1090.2, auxDoneMs: 1090.3, reportSentMs: 1099.2 },
-    slices: 2,
+    sliceCount: 2,
+    slices: [
+      { rank: 0, seq: 0, kind: 'chunk', chunk: 0, bytes: 6, submittedMs: 1011, postedMs: 1051, finishedMs: 1060 },
+      { rank: 0, seq: 1, kind: 'last', chunk: 1, bytes: 0, submittedMs: 1051, postedMs: null, finishedMs: null },
+    ],
     ranks: [
       { rank: 0, bytesPlanned: 6, bytesSent: 6 },
       { rank: 1, bytesPlanned: 4, bytesSent: 4 },
@@ -234,11 +224,13 @@ describe('one request', () => {
     tail: { reportReadMs: 1100, settledMs: 1100.5 },
     firstWrong: null,
     ranks: [{ rank: 0, bytesVerified: 10, wrongBytes: 0 }],
+    tokensMs: [1101, 1121.00049, 1131],
   };
+  const TIMES = { runStartedMs: 400, arrivedMs: 1000, submittedMs: 1004 };
   const expected = { of: () => ({ context: [6, 4], generation: [10] }) };
 
   it('is complete when both sides reported, and its times start at the submission', async () => {
-    const measurement = new RequestMeasurement(planned, 1000, expected);
+    const measurement = new RequestMeasurement(planned, TIMES, expected);
     measurement.accept('generation', { kind: 'firstToken', key: 1, atMs: 1101 });
     measurement.accept('generation', { kind: 'generationDone', key: 1, report: generation });
     measurement.accept('context', { kind: 'contextDone', key: 1, report: context });
@@ -251,7 +243,31 @@ describe('one request', () => {
       transferMs: 48,
       exposedTailMs: 11,
       lastSliceMs: 8,
+      arrivedAtMs: 600,
+      waitMs: 4,
       chunkEndMarks: [50, 90],
+      generatedTokens: 3,
+      tokenGapsMs: [20, 10],
+      finishedMark: 131,
+      timeline: {
+        chunks: [
+          { tokenBegin: 0, tokenEnd: 32, startMark: 10, endMark: 50 },
+          { tokenBegin: 32, tokenEnd: 64, startMark: 50, endMark: 90 },
+        ],
+        slices: [
+          { rank: 0, seq: 0, kind: 'chunk', chunk: 0, bytes: 6, submittedMark: 11, postedMark: 51, finishedMark: 60 },
+          {
+            rank: 0,
+            seq: 1,
+            kind: 'last',
+            chunk: 1,
+            bytes: 0,
+            submittedMark: 51,
+            postedMark: null,
+            finishedMark: null,
+          },
+        ],
+      },
       lastByteMark: 99,
       tail: { reportRead: 100, settled: 100.5 },
       bytesPlanned: 10,
@@ -266,7 +282,7 @@ describe('one request', () => {
   });
 
   it('carries what each side said about a failure', async () => {
-    const measurement = new RequestMeasurement(planned, 1000, expected);
+    const measurement = new RequestMeasurement(planned, TIMES, expected);
     const lost = measurement.heardFromOtherThan('context');
     measurement.accept('context', { kind: 'contextDone', key: 1, report: context });
     measurement.accept('generation', {
@@ -283,8 +299,29 @@ describe('one request', () => {
     });
   });
 
+  it('is refused, with that reason alone, when a server says that it can never fit', async () => {
+    const measurement = new RequestMeasurement(planned, TIMES, expected);
+    measurement.accept('generation', {
+      kind: 'requestFailed',
+      key: 1,
+      error: { name: 'RequestTooLargeError', code: 'ERR_KVT_REQUEST_TOO_LARGE', message: 'request 1 needs 9 blocks' },
+    });
+    expect([measurement.isOverFor('generation'), measurement.isOverFor('context')]).toEqual([true, false]);
+    measurement.accept('context', {
+      kind: 'requestFailed',
+      key: 1,
+      error: { name: 'Cancelled', code: '', message: 'cancelled by the driver' },
+    });
+    await measurement.complete;
+    expect(measurement.sample('lost')).toMatchObject({
+      outcome: 'rejected',
+      error: 'generation: RequestTooLargeError: request 1 needs 9 blocks',
+      timeline: null,
+    });
+  });
+
   it('is lost when a side never says anything', () => {
-    expect(new RequestMeasurement(planned, 1000, expected).sample('no outcome within 1 s')).toMatchObject({
+    expect(new RequestMeasurement(planned, TIMES, expected).sample('no outcome within 1 s')).toMatchObject({
       outcome: 'failed',
       error: 'no outcome within 1 s',
     });
@@ -295,9 +332,9 @@ describe('early prefix', () => {
   const rows = (prefixHit: number, early: Partial<TtftSample>, more: Partial<typeof FACTS> = {}) => {
     const table = new SampleTable();
     const at = (variant: TtftVariant) => ({ variant, promptTokens: 8192, prefixHit });
-    table.add(at('monolithic'), sample({ ttftMs: 120, transferMs: 60, slices: 1 }));
-    table.add(at('pipelined-early-prefix'), sample({ ttftMs: 92, exposedTailMs: 11, ...early }));
-    table.add(at('ideal'), sample({ ttftMs: 90, exposedTailMs: 10 }));
+    table.add(at('monolithic'), sampleWith({ ttftMs: 120, transferMs: 60, slices: 1 }));
+    table.add(at('pipelined-early-prefix'), sampleWith({ ttftMs: 92, exposedTailMs: 11, ...early }));
+    table.add(at('ideal'), sampleWith({ ttftMs: 90, exposedTailMs: 10 }));
     return table.rows({ ...FACTS, ...more });
   };
   const told = (checks: ReturnType<typeof earlyPrefixChecks>) =>

@@ -1,7 +1,7 @@
 import { FrontLinks } from '../../../src/serve/link/front-links.js';
 import { LinkHost } from '../../../src/serve/link/link-host.js';
 import type { WorkerLink } from '../../../src/serve/link/worker-link.js';
-import type { Messenger } from '../../../src/wire/messenger.js';
+import type { FrameOrigin, Messenger } from '../../../src/wire/messenger.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
 import { FakeServer } from '../coordinator/fake-server.js';
 
@@ -31,17 +31,18 @@ export class Wires {
     for (const end of this.#ends.values()) end.disconnect(endpoint);
   }
 
-  transmit(to: string, frame: Uint8Array): void {
+  transmit(from: string, to: string, frame: Uint8Array): void {
     this.sent.push({ to, frame });
     if (this.fate(to) === 'is lost') return;
-    this.clock.setTimer(0.1, () => this.#ends.get(to)?.deliver(frame));
+    this.clock.setTimer(0.1, () => this.#ends.get(to)?.deliver(frame, { kind: 'accepted', connection: from }));
   }
 }
 
 class WireEnd implements Messenger {
   readonly endpoint: string;
+  readonly maxConnections = 64;
   readonly #wires: Wires;
-  #onFrame: (frame: Uint8Array) => void = () => {};
+  #onFrame: (frame: Uint8Array, origin: FrameOrigin) => void = () => {};
   #onDisconnect: (endpoint: string) => void = () => {};
 
   constructor(wires: Wires, endpoint: string) {
@@ -50,10 +51,14 @@ class WireEnd implements Messenger {
   }
 
   send(endpoint: string, frame: Uint8Array): void {
-    this.#wires.transmit(endpoint, frame);
+    this.#wires.transmit(this.endpoint, endpoint, frame);
   }
 
-  onFrame(listener: (frame: Uint8Array) => void): void {
+  reply(origin: FrameOrigin, frame: Uint8Array): void {
+    this.send(origin.kind === 'dialed' ? origin.endpoint : origin.connection, frame);
+  }
+
+  onFrame(listener: (frame: Uint8Array, origin: FrameOrigin) => void): void {
     this.#onFrame = listener;
   }
 
@@ -65,8 +70,8 @@ class WireEnd implements Messenger {
 
   async close(): Promise<void> {}
 
-  deliver(frame: Uint8Array): void {
-    this.#onFrame(frame);
+  deliver(frame: Uint8Array, origin: FrameOrigin): void {
+    this.#onFrame(frame, origin);
   }
 
   disconnect(endpoint: string): void {

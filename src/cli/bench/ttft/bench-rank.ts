@@ -23,8 +23,9 @@ import { ContextParallelCache } from '../shape/context-parallel-cache.js';
 import { type ContentPlace, type RankLayout, rankLayout } from '../shape/rank-layout.js';
 import { ChunkClock } from './chunk-clock.js';
 import { MeteredTransceiver } from './metered-transceiver.js';
+import type { PathNotes } from './path-notes.js';
 import { PinCountingCache } from './pin-counting-cache.js';
-import type { WorkerSettings } from './worker-messages.js';
+import type { ReportedPath, WorkerSettings } from './worker-messages.js';
 
 /** A bench request waits for the prefill of those before it; a minute more than a slow one takes. */
 const TIMEOUTS = { transferQueueTimeoutMs: 600_000, noProgressTimeoutMs: 30_000, kvTransferTimeoutMs: 60_000 };
@@ -61,20 +62,22 @@ export class BenchRank {
   readonly endpoint: string;
   readonly #surroundings: RankSurroundings;
   readonly #agent: TransferAgent;
+  readonly #paths: PathNotes;
   readonly #transceiver: KvCacheTransceiver;
   readonly #settled = new Map<LlmRequest, Settled>();
   #running: { readonly executor: Executor; readonly chunkClock: ChunkClock } | null = null;
 
   private constructor(
     surroundings: RankSurroundings,
-    agent: TransferAgent,
+    paths: PathNotes,
     endpoint: string,
     cache: StageCache,
     layout: RankLayout,
     opened: OpenedTransceiver,
   ) {
     this.#surroundings = surroundings;
-    this.#agent = agent;
+    this.#agent = paths.agent;
+    this.#paths = paths;
     this.#transceiver = opened.transceiver;
     this.rank = flatRank(layout.place);
     this.owner = layout.place;
@@ -86,11 +89,11 @@ export class BenchRank {
     this.endpoint = endpoint;
   }
 
-  /** `agent` and `messenger` belong to the rank from now on, also when opening fails. */
+  /** The agent of `paths` and `messenger` belong to the rank from now on, also when opening fails. */
   static async open(
     surroundings: RankSurroundings,
     place: RankPlaceInDp,
-    agent: TransferAgent,
+    paths: PathNotes,
     messenger: Messenger,
   ): Promise<BenchRank> {
     const { settings, log } = surroundings;
@@ -98,7 +101,7 @@ export class BenchRank {
     const cache = cacheOf(settings, layout);
     const opened = await openTransceiver({
       instanceName: settings.role,
-      agent,
+      agent: paths.agent,
       messenger,
       cache,
       layout: layout.layout,
@@ -111,7 +114,7 @@ export class BenchRank {
       auxSlotCount: settings.concurrency + SPARE_AUX_SLOTS,
       log,
     });
-    return new BenchRank(surroundings, agent, messenger.endpoint, cache, layout, opened);
+    return new BenchRank(surroundings, paths, messenger.endpoint, cache, layout, opened);
   }
 
   /**
@@ -136,8 +139,8 @@ export class BenchRank {
       schedule: settings.schedule,
       limits: {
         chunkTokens: settings.chunkTokens,
-        tokenBudget: Math.max(2, settings.chunkTokens),
-        maxTokensInBuffer: null,
+        tokenBudget: settings.tokenBudget ?? Math.max(2, settings.chunkTokens),
+        maxTokensInBuffer: settings.maxTokensInBuffer ?? null,
       },
       blockHashesOf,
       ...(rankGroup === null ? {} : { rankGroup, kvTransferTimeoutMs: TIMEOUTS.kvTransferTimeoutMs }),
@@ -151,6 +154,11 @@ export class BenchRank {
 
   get chunkClock(): ChunkClock {
     return this.#started().chunkClock;
+  }
+
+  /** Which paths its slices took so far. */
+  get paths(): readonly ReportedPath[] {
+    return this.#paths.found.map((path) => ({ rank: this.rank, ...path }));
   }
 
   /** Requests whose pages a transfer may still touch. */

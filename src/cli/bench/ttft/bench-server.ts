@@ -18,6 +18,7 @@ import { bytesPerTokenAndLayer, layerGroupsOf, type ModelPreset } from '../prese
 import { ranksOf } from '../shape/side-shape.js';
 import { BenchRank, type RankSurroundings } from './bench-rank.js';
 import { PaddedContent } from './padded-content.js';
+import { PathNotes } from './path-notes.js';
 import type { WorkerSettings } from './worker-messages.js';
 
 /**
@@ -63,7 +64,10 @@ export class BenchServer {
                   jobs.map((job) => content.padded(job)),
                 ),
             },
-      blockHashesOf: sharedBlockHashes(settings.shape.tokensPerBlock),
+      blockHashesOf:
+        settings.reusesPrefixes === false
+          ? ownBlockHashes(settings.shape.tokensPerBlock)
+          : sharedBlockHashes(settings.shape.tokensPerBlock),
       log,
     };
     const ranks: BenchRank[] = [];
@@ -120,7 +124,7 @@ async function openRank(surroundings: RankSurroundings, place: RankPlaceInDp): P
     await messenger.close(0);
     throw error;
   }
-  return BenchRank.open(surroundings, place, agent, messenger);
+  return BenchRank.open(surroundings, place, new PathNotes(agent), messenger);
 }
 
 /** The largest chunks of which it holds two, up to the default. */
@@ -146,6 +150,12 @@ function openGemm(
     maxChunkTokens: Math.min(chunkTokens, maxPromptTokens),
     maxContextTokens: maxPromptTokens,
   });
+}
+
+/** Names that no other request has, so that nothing is found again. */
+function ownBlockHashes(tokensPerBlock: number): (request: LlmRequest) => readonly string[] {
+  return ({ id, promptTokens }) =>
+    Array.from({ length: Math.floor(promptTokens.length / tokensPerBlock) }, (_, block) => `${id}/${block}`);
 }
 
 /** The ranks of a side name the blocks of a prompt alike; it is hashed once. */

@@ -7,13 +7,23 @@ import { promptTokens } from '../prompt-source.js';
 import type { BenchRank } from './bench-rank.js';
 import { BenchServer } from './bench-server.js';
 import { contextReport, latest, type RankContext } from './context-on-ranks.js';
+import { DecodedTokens } from './decoded-tokens.js';
 import { type PageVerification, receivedPages, verifyPages } from './page-verification.js';
 import { RankTally } from './rank-tally.js';
 import { warmPrefix } from './warm-prefix.js';
-import type { ReportedError, WorkerCommand, WorkerEvent, WorkerSettings } from './worker-messages.js';
+import {
+  CANCELLED_NAME,
+  type ReportedError,
+  type WorkerCommand,
+  type WorkerEvent,
+  type WorkerSettings,
+} from './worker-messages.js';
 
 /** Ids of cached prefixes in the cache manager; those of requests are small. */
 const WARM_ID_BASE = 2 ** 39;
+
+/** What a request ends with that the driver took back. */
+const CANCELLED: ReportedError = { name: CANCELLED_NAME, code: '', message: 'cancelled by the driver' };
 
 type Submit = Extract<WorkerCommand, { kind: 'submit' }>;
 
@@ -65,6 +75,18 @@ export class BenchWorker {
     else this.#submitGeneration(command, tokens);
   }
 
+  /** The request then ends here as cancelled; one that has ended is left alone. */
+  cancel(key: number): void {
+    this.#prompts.delete(key);
+    for (const { executor } of this.#server.ranks) executor.cancel(key);
+  }
+
+  describe(): void {
+    const { ranks } = this.#server;
+    const cache = ranks[0]?.cache.whole.stats() ?? [];
+    this.#say({ kind: 'described', paths: ranks.flatMap(({ paths }) => paths), cache });
+  }
+
   close(deadlineMs: number): Promise<boolean> {
     return this.#server.close(deadlineMs);
   }
@@ -73,8 +95,7 @@ export class BenchWorker {
     return createRequest({
       id: command.key,
       promptTokens: tokens,
-      // The first token is what is measured; decoding further would only add the model's time.
-      maxTokens: 1,
+      maxTokens: command.maxTokens,
       disagg: this.#disaggregation(command),
       transferPolicy: command.policy,
     });
@@ -105,7 +126,8 @@ export class BenchWorker {
         onFinished: (request, outcome) => {
           const timings = rank.takeSettled(request)?.timings;
           const prefill = rank.chunkClock.prefillOf(request);
-          if (outcome !== 'completed' || timings === undefined || prefill === null) tally.fail(request.error);
+          if (outcome === 'cancelled') tally.fail(CANCELLED);
+          else if (outcome !== 'completed' || timings === undefined || prefill === null) tally.fail(request.error);
           else tally.complete(rank.rank, { rank: rank.rank, request, prefill, timings });
         },
       });
@@ -116,6 +138,7 @@ export class BenchWorker {
     const { key } = command;
     const seeds = this.#server.content.chainTokenSeeds(tokens);
     const pinned: Arrived[] = [];
+    const decoded = new DecodedTokens(this.#server.ranks.length);
     const giveUp = (): void => {
       for (const { rank, request } of pinned.splice(0)) rank.cache.unpin(request.id);
     };
@@ -123,7 +146,7 @@ export class BenchWorker {
       key,
       (arrived) => {
         this.#say({ kind: 'firstToken', key, atMs: Math.max(...arrived.map(({ atMs }) => atMs)) });
-        void this.#verify(key, arrived).finally(giveUp);
+        void this.#finish(key, arrived, decoded, giveUp);
       },
       giveUp,
     );
@@ -139,9 +162,13 @@ export class BenchWorker {
           pinned.push(arrived);
           tally.complete(rank.rank, arrived);
         },
+        onToken: (_request, _token, _index, atMs) => decoded.note(rank.rank, atMs),
         onFinished: (request, outcome) => {
           rank.takeSettled(request);
-          if (!hasArrived || outcome !== 'completed') tally.fail(request.error);
+          const error = outcome === 'cancelled' ? CANCELLED : request.error;
+          if (outcome === 'completed') decoded.end(rank.rank);
+          else decoded.fail(error);
+          if (!hasArrived || outcome !== 'completed') tally.fail(error);
         },
       });
     });
@@ -165,10 +192,13 @@ export class BenchWorker {
     }
   }
 
-  async #verify(key: number, arrived: readonly Arrived[]): Promise<void> {
+  /** Says how the request ended when its pages are verified and its last token is out. */
+  async #finish(key: number, arrived: readonly Arrived[], decoded: DecodedTokens, giveUp: () => void): Promise<void> {
     try {
       const { content } = this.#server;
-      const found = await Promise.all(arrived.map(({ pages }) => verifyPages(content, pages)));
+      const verified = Promise.all(arrived.map(({ pages }) => verifyPages(content, pages))).finally(giveUp);
+      // Both, whichever fails: the pages are given up only when nobody reads them any more.
+      const [found, tokensMs] = await Promise.all([verified, decoded.all]);
       const cached = new Set(arrived.map(({ request }) => request.prepopulatedLen));
       if (cached.size > 1) throw new InternalError(`ranks found different prefixes in their caches: ${[...cached]}`);
       const report = {
@@ -179,6 +209,7 @@ export class BenchWorker {
         },
         firstWrong: firstWrongOf(found),
         ranks: found.map(({ bytesVerified, wrongBytes }, rank) => ({ rank, bytesVerified, wrongBytes })),
+        tokensMs,
       };
       this.#say({ kind: 'generationDone', key, report });
     } catch (error) {
@@ -202,6 +233,7 @@ function firstWrongOf(found: readonly PageVerification[]): string | null {
 }
 
 export function describeError(error: unknown): ReportedError {
+  if (error === CANCELLED) return CANCELLED;
   if (error instanceof KvTransceiverError) return { name: error.name, code: error.code, message: error.message };
   if (error instanceof Error) return { name: error.name, code: '', message: error.message };
   return { name: 'Error', code: '', message: error === null ? 'ended without a reason' : String(error) };

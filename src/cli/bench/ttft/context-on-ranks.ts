@@ -1,24 +1,22 @@
 import type { LlmRequest } from '../../../executor/request.js';
 import type { SliceTiming, TransferTimings } from '../../../session/cache-transceiver.js';
-import type { ContextReport, WriterBytes } from './worker-messages.js';
+import type { ClockedChunk, ClockedPrefill } from './chunk-clock.js';
+import type { ContextReport, ReportedChunk, ReportedSlice, WriterBytes } from './worker-messages.js';
 
 /** What one context rank saw of a request that it completed. */
 export interface RankContext {
   readonly rank: number;
   readonly request: LlmRequest;
-  readonly prefill: { readonly startMs: number; readonly chunkEndsMs: readonly number[] };
+  readonly prefill: ClockedPrefill;
   readonly timings: TransferTimings;
 }
 
 /** All ranks together: the first to begin and the last to end count. */
 export function contextReport(ranks: readonly RankContext[]): ContextReport {
-  const chunks = Math.max(...ranks.map(({ prefill }) => prefill.chunkEndsMs.length));
   return {
     cachedTokens: Math.max(...ranks.map(({ request }) => request.prepopulatedLen)),
     prefillStartMs: Math.min(...ranks.map(({ prefill }) => prefill.startMs)),
-    chunkEndsMs: Array.from({ length: chunks }, (_, chunk) =>
-      Math.max(...ranks.flatMap(({ prefill }) => prefill.chunkEndsMs[chunk] ?? [])),
-    ),
+    chunks: chunksOf(ranks),
     firstPostMs: earliest(ranks.map(({ timings }) => timings.firstPostAtMs)),
     lastSlicePostMs: earliest(ranks.flatMap(({ timings }) => lastSlice(timings).map((slice) => slice.postedAtMs))),
     lastByteMs: latest(ranks.flatMap(({ timings }) => timings.perSlice.map((slice) => slice.finishedAtMs))),
@@ -28,7 +26,8 @@ export function contextReport(ranks: readonly RankContext[]): ContextReport {
       auxDoneMs: latest(ranks.map(({ timings }) => timings.tail.auxFinishedAtMs)),
       reportSentMs: latest(ranks.map(({ timings }) => timings.tail.reportedAtMs)),
     },
-    slices: Math.max(...ranks.map(({ timings }) => timings.slices)),
+    sliceCount: Math.max(...ranks.map(({ timings }) => timings.slices)),
+    slices: ranks.flatMap(slicesOf),
     ranks: ranks.map(
       ({ rank, timings }): WriterBytes => ({
         rank,
@@ -37,6 +36,38 @@ export function contextReport(ranks: readonly RankContext[]): ContextReport {
       }),
     ),
   };
+}
+
+function chunksOf(ranks: readonly RankContext[]): readonly ReportedChunk[] {
+  const count = Math.max(...ranks.map(({ prefill }) => prefill.chunks.length));
+  return Array.from({ length: count }, (_, index) => {
+    const alike = ranks.flatMap(({ prefill }) => prefill.chunks[index] ?? []);
+    const { tokenBegin, tokenEnd } = alike[0] as ClockedChunk;
+    return {
+      tokenBegin,
+      tokenEnd,
+      startMs: Math.min(...alike.map(({ startMs }) => startMs)),
+      endMs: Math.max(...alike.map(({ endMs }) => endMs)),
+    };
+  });
+}
+
+/** A slice belongs to the chunk that was handed over last before it; one from before the first chunk is the early prefix. */
+function slicesOf({ rank, prefill, timings }: RankContext): readonly ReportedSlice[] {
+  const last = Math.max(...timings.perSlice.map(({ seq }) => seq));
+  return timings.perSlice.map(({ seq, bytes, submittedAtMs, postedAtMs, finishedAtMs }) => {
+    const chunk = prefill.chunks.findLastIndex(({ enqueuedMs }) => enqueuedMs <= submittedAtMs);
+    return {
+      rank,
+      seq,
+      kind: seq === last ? 'last' : chunk === -1 ? 'early-prefix' : 'chunk',
+      chunk: chunk === -1 ? null : chunk,
+      bytes,
+      submittedMs: submittedAtMs,
+      postedMs: postedAtMs,
+      finishedMs: finishedAtMs,
+    };
+  });
 }
 
 /** One entry for each receiver of the rank. */

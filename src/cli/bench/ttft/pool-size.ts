@@ -71,7 +71,12 @@ function sidePools(
   shape: SideShape,
   groups: readonly RequestGroup[],
 ): SidePools {
-  const slots = { blocks: blockSlots(options, concurrency, shape, groups), states: concurrency + EXTRA_STATES };
+  return sidePoolsOf(preset, shape, blockSlots(options, concurrency, shape, groups), concurrency);
+}
+
+/** Pools of one side with room for `blocks` blocks on each rank. */
+export function sidePoolsOf(preset: ModelPreset, shape: SideShape, blocks: number, concurrency: number): SidePools {
+  const slots = { blocks, states: concurrency + EXTRA_STATES };
   const bytes = sum(ranksOf(shape).map((place) => rankLayout(preset, shape, place, slots).layout.sizeBytes));
   return { slots, bytes };
 }

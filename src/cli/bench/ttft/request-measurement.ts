@@ -1,7 +1,20 @@
-import type { ReceiverRank, TailMarks, TtftSample, WriterRank } from '../output-contract.js';
+import type {
+  ReceiverRank,
+  RequestTimeline,
+  SampleOutcome,
+  TailMarks,
+  TtftSample,
+  WriterRank,
+} from '../output-contract.js';
 import type { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { sum } from '../statistics.js';
-import type { ContextReport, GenerationReport, ReportedError, WorkerEvent } from './worker-messages.js';
+import {
+  CANCELLED_NAME,
+  type ContextReport,
+  type GenerationReport,
+  type ReportedError,
+  type WorkerEvent,
+} from './worker-messages.js';
 import type { PlannedRequest } from './workload.js';
 
 const NO_MARKS: TailMarks = {
@@ -12,6 +25,16 @@ const NO_MARKS: TailMarks = {
   reportRead: null,
   settled: null,
 };
+/** Of a request that can never fit the pool. */
+const REFUSED_CODE = 'ERR_KVT_REQUEST_TOO_LARGE';
+
+/** When a request came and went on, on the driver's clock. */
+export interface SubmissionTimes {
+  /** Of the run's first request. */
+  readonly runStartedMs: number;
+  readonly arrivedMs: number;
+  readonly submittedMs: number;
+}
 
 /**
  * Collects what both servers say about one request until the sample is complete: both reports, or a failure and whatever the other side
@@ -19,8 +42,8 @@ const NO_MARKS: TailMarks = {
  */
 export class RequestMeasurement {
   readonly planned: PlannedRequest;
-  readonly submittedMs: number;
   readonly complete: Promise<void>;
+  readonly #times: SubmissionTimes;
   readonly #expected: Pick<ExpectedTransfer, 'of'>;
   #resolve: () => void = () => {};
   #firstTokenMs: number | null = null;
@@ -29,10 +52,10 @@ export class RequestMeasurement {
   readonly #failures = new Map<string, ReportedError>();
   #outcomeListener: () => void = () => {};
 
-  constructor(planned: PlannedRequest, submittedMs: number, expected: Pick<ExpectedTransfer, 'of'>) {
+  constructor(planned: PlannedRequest, times: SubmissionTimes, expected: Pick<ExpectedTransfer, 'of'>) {
     this.#expected = expected;
     this.planned = planned;
-    this.submittedMs = submittedMs;
+    this.#times = times;
     this.complete = new Promise((resolve) => {
       this.#resolve = resolve;
     });
@@ -54,6 +77,7 @@ export class RequestMeasurement {
         break;
       case 'ready':
       case 'prepared':
+      case 'described':
       case 'fatal':
       case 'stopped':
         return;
@@ -70,6 +94,11 @@ export class RequestMeasurement {
     return this.#generation !== null || this.#failures.has('generation');
   }
 
+  /** Whether the server has said how the request ended there. */
+  isOverFor(role: 'context' | 'generation'): boolean {
+    return role === 'context' ? this.#contextOver() : this.#generationOver();
+  }
+
   /** Resolves when the server that is not `role` has said how the request ended there. */
   heardFromOtherThan(role: string): Promise<void> {
     return new Promise((resolve) => {
@@ -82,7 +111,12 @@ export class RequestMeasurement {
 
   /** What the servers said about the failure, or ''. */
   describeFailures(): string {
-    return [...this.#failures].map(([role, error]) => `${role}: ${error.name}: ${error.message}`).join('; ');
+    const all = [...this.#failures];
+    // One that was taken back only followed the other's failure.
+    const causes = all.filter(([, error]) => error.name !== CANCELLED_NAME);
+    return (causes.length > 0 ? causes : all)
+      .map(([role, error]) => `${role}: ${error.name}: ${error.message}`)
+      .join('; ');
   }
 
   /** The sample as far as it is known; `lostBecause` says why nothing more is expected of an incomplete one. */
@@ -94,6 +128,8 @@ export class RequestMeasurement {
     const head = {
       request: planned.request,
       seed: planned.seed.toString(),
+      arrivedAtMs: this.#times.arrivedMs - this.#times.runStartedMs,
+      waitMs: this.#times.submittedMs - this.#times.arrivedMs,
       promptTokens: planned.prompt.tokenCount,
       contextCachedTokens: context?.cachedTokens ?? 0,
       generationCachedTokens: generation?.cachedTokens ?? 0,
@@ -108,9 +144,9 @@ export class RequestMeasurement {
     if (context === null || generation === null || this.#firstTokenMs === null || this.#failures.size > 0) {
       return {
         ...head,
-        outcome: 'failed',
+        outcome: this.#failedOutcome(),
         error: this.#failures.size > 0 ? this.describeFailures() : lostBecause,
-        slices: context?.slices ?? 0,
+        slices: context?.sliceCount ?? 0,
         ttftMs: 0,
         queueMs: 0,
         prefillMs: 0,
@@ -122,17 +158,22 @@ export class RequestMeasurement {
         lastSlicePostMark: null,
         lastByteMark: null,
         tail: NO_MARKS,
+        generatedTokens: 0,
+        tokenGapsMs: [],
+        finishedMark: null,
+        timeline: null,
       };
     }
-    const mark = (atMs: number): number => atMs - this.submittedMs;
+    const mark = (atMs: number): number => atMs - this.#times.arrivedMs;
     const markOf = (atMs: number | null): number | null => (atMs === null ? null : mark(atMs));
-    const prefillEndMs = context.chunkEndsMs.at(-1) ?? context.prefillStartMs;
+    const prefillEndMs = context.chunks.at(-1)?.endMs ?? context.prefillStartMs;
+    const { tokensMs } = generation;
     const { firstPostMs, lastSlicePostMs, lastByteMs } = context;
     return {
       ...head,
       outcome: 'completed',
       error: null,
-      slices: context.slices,
+      slices: context.sliceCount,
       ttftMs: mark(this.#firstTokenMs),
       queueMs: mark(context.prefillStartMs),
       prefillMs: prefillEndMs - context.prefillStartMs,
@@ -144,7 +185,7 @@ export class RequestMeasurement {
           ? 0
           : // Posted before the end of its chunk, it waited on the GPU until then.
             lastByteMs - Math.max(lastSlicePostMs, prefillEndMs),
-      chunkEndMarks: context.chunkEndsMs.map(mark),
+      chunkEndMarks: context.chunks.map(({ endMs }) => mark(endMs)),
       firstPostMark: markOf(firstPostMs),
       lastSlicePostMark: markOf(lastSlicePostMs),
       lastByteMark: markOf(lastByteMs),
@@ -156,7 +197,15 @@ export class RequestMeasurement {
         reportRead: markOf(generation.tail.reportReadMs),
         settled: markOf(generation.tail.settledMs),
       },
+      generatedTokens: tokensMs.length,
+      tokenGapsMs: tokensMs.slice(1).map((atMs, index) => roundedMs(atMs - (tokensMs[index] ?? atMs))),
+      finishedMark: mark(Math.max(...tokensMs, this.#firstTokenMs)),
+      timeline: timelineOf(context, mark),
     };
+  }
+
+  #failedOutcome(): SampleOutcome {
+    return [...this.#failures.values()].some(({ code }) => code === REFUSED_CODE) ? 'rejected' : 'failed';
   }
 
   #ranks(): { readonly contextRanks: readonly WriterRank[]; readonly generationRanks: readonly ReceiverRank[] } {
@@ -174,4 +223,26 @@ export class RequestMeasurement {
       })),
     };
   }
+}
+
+function timelineOf({ chunks, slices }: ContextReport, mark: (atMs: number) => number): RequestTimeline {
+  return {
+    chunks: chunks.map(({ tokenBegin, tokenEnd, startMs, endMs }) => ({
+      tokenBegin,
+      tokenEnd,
+      startMark: mark(startMs),
+      endMark: mark(endMs),
+    })),
+    slices: slices.map(({ submittedMs, postedMs, finishedMs, ...slice }) => ({
+      ...slice,
+      submittedMark: mark(submittedMs),
+      postedMark: postedMs === null ? null : mark(postedMs),
+      finishedMark: finishedMs === null ? null : mark(finishedMs),
+    })),
+  };
+}
+
+/** To the microsecond: thousands of them go into a report. */
+function roundedMs(ms: number): number {
+  return Math.round(ms * 1000) / 1000;
 }

@@ -25,14 +25,19 @@ export function subjectOf(key: Pick<RowKey, 'promptTokens' | 'prefixHit'>): stri
   return key.prefixHit === 0 ? prompt : `${prompt}@${key.prefixHit}`;
 }
 
+/** Chunks and slices of timelines that one row keeps: enough for any picture, and a file that can be opened. */
+const MOST_TIMELINE_ENTRIES = 20_000;
+
 /** Samples by row, in the order in which rows first appeared. */
 export class SampleTable {
-  readonly #rows = new Map<string, { readonly key: RowKey; readonly samples: TtftSample[] }>();
+  readonly #rows = new Map<string, { readonly key: RowKey; readonly samples: TtftSample[]; timelineEntries: number }>();
 
   add(key: RowKey, sample: TtftSample): void {
     const id = `${subjectOf(key)}/${key.variant}`;
-    const row = this.#rows.get(id) ?? { key, samples: [] };
-    row.samples.push(sample);
+    const row = this.#rows.get(id) ?? { key, samples: [], timelineEntries: 0 };
+    const { chunks = [], slices = [] } = sample.timeline ?? {};
+    row.timelineEntries += chunks.length + slices.length;
+    row.samples.push(row.timelineEntries > MOST_TIMELINE_ENTRIES ? { ...sample, timeline: null } : sample);
     this.#rows.set(id, row);
   }
 
@@ -88,7 +93,7 @@ function toRow(
     agent: facts.agent,
     path: facts.path,
     requests: samples.length,
-    failed: samples.length - done.length,
+    failed: samples.filter((sample) => sample.outcome === 'failed').length,
     slices: slices.length === 0 ? 0 : Math.round(quantile(slices, 0.5)),
     ttftMs: percentilesOf(done.map((sample) => sample.ttftMs)),
     prefillMs: percentilesOf(done.map((sample) => sample.prefillMs)),

@@ -3,7 +3,7 @@ import type { TtftOptions } from './ttft-options.js';
 import { WorkerFailedError } from './worker-failed-error.js';
 
 /** A server that could not start because of an option: the option's error. Anything else is returned as it is. */
-export function asUsageError(failure: unknown, options: TtftOptions): unknown {
+export function asUsageError(failure: unknown, options: Pick<TtftOptions, 'agent' | 'listenPort'>): unknown {
   if (!(failure instanceof WorkerFailedError)) return failure;
   const { code, message } = failure.reported;
   if (code === 'ERR_KVT_CAPABILITY') return new UsageError(`--agent ${options.agent}: ${message}`);

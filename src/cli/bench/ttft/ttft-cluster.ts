@@ -5,7 +5,7 @@ import type { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { InterruptedError } from './interrupted-error.js';
 import { RequestMeasurement } from './request-measurement.js';
 import { policyOf } from './variants.js';
-import type { WorkerEvent, WorkerSettings } from './worker-messages.js';
+import type { ServerDescription, WorkerEvent, WorkerSettings } from './worker-messages.js';
 import { WorkerProcess } from './worker-process.js';
 import type { PlannedRequest } from './workload.js';
 
@@ -23,6 +23,9 @@ const PEER_LOSS_GRACE_MS = 4500;
 /** A request without an outcome after this long is lost. */
 const REQUEST_DEADLINE_MS = 180_000;
 
+/** How long a server may take to say what it did. */
+const DESCRIBE_DEADLINE_MS = 2_000;
+
 /**
  * Role: the coordinator of the bench: a context and a generation server in two processes, and the requests in flight between them.
  * Ownership: owns both processes; `stop` ends them in every case.
@@ -37,11 +40,15 @@ export class TtftCluster {
   #failure: Error | null = null;
   #fail: (error: Error) => void = () => {};
   readonly #failed: Promise<never>;
-
   readonly #expected: ExpectedTransfer;
+  readonly #requestDeadlineMs: number;
+  /** When the first request that counts arrived. */
+  #runStartedMs: number | null = null;
 
-  constructor(expected: ExpectedTransfer) {
+  /** @param requestDeadlineMs from submission; under load most of it is waiting */
+  constructor(expected: ExpectedTransfer, requestDeadlineMs = REQUEST_DEADLINE_MS) {
     this.#expected = expected;
+    this.#requestDeadlineMs = requestDeadlineMs;
     this.#failed = new Promise((_, reject) => {
       this.#fail = (error) => {
         this.#failure ??= error;
@@ -84,7 +91,9 @@ export class TtftCluster {
 
   /** Runs one request from submission to verified pages. `arrivedMs`: when it came, if that was before this call. */
   async measure({ key, planned }: PreparedRequest, arrivedMs: number | null = null): Promise<TtftSample> {
-    const measurement = new RequestMeasurement(planned, arrivedMs ?? this.#clock.now(), this.#expected);
+    const submittedMs = this.#clock.now();
+    const times = { submittedMs, arrivedMs: arrivedMs ?? submittedMs, runStartedMs: this.#runStartedMs ?? submittedMs };
+    const measurement = new RequestMeasurement(planned, times, this.#expected);
     this.#inFlight.set(key, measurement);
     const submit = {
       kind: 'submit' as const,
@@ -92,8 +101,9 @@ export class TtftCluster {
       disaggRequestId: FIRST_GLOBAL_ID + BigInt(key),
       contextEndpoint: this.#contextEndpoint,
       policy: policyOf(planned.variant),
+      maxTokens: planned.maxTokens,
     };
-    const deadline = new Deadline(REQUEST_DEADLINE_MS);
+    const deadline = new Deadline(this.#requestDeadlineMs);
     try {
       this.#generation.send(submit);
       this.#context.send(submit);
@@ -102,7 +112,36 @@ export class TtftCluster {
       deadline.clear();
       this.#inFlight.delete(key);
     }
-    return measurement.sample(`no outcome within ${REQUEST_DEADLINE_MS / 1000} s`);
+    return measurement.sample(`no outcome within ${this.#requestDeadlineMs / 1000} s`);
+  }
+
+  /** Times of later requests count from now on. */
+  startRun(): void {
+    this.#runStartedMs = this.#clock.now();
+  }
+
+  /** What both servers say of themselves; null for one that does not answer. */
+  async describe(): Promise<Readonly<Record<WorkerSettings['role'], ServerDescription | null>>> {
+    const ask = async (worker: WorkerProcess): Promise<ServerDescription | null> => {
+      const deadline = new Deadline(DESCRIBE_DEADLINE_MS);
+      try {
+        return await Promise.race([worker.describe(), deadline.passed.then(() => null)]);
+      } catch {
+        // It is gone; that is reported where requests were lost.
+        return null;
+      } finally {
+        deadline.clear();
+      }
+    };
+    const [context, generation] = await Promise.all([ask(this.#context), ask(this.#generation)]);
+    return { context, generation };
+  }
+
+  /** A request that is not sent on. */
+  refuse({ key, planned }: PreparedRequest, arrivedMs: number, reason: string): TtftSample {
+    for (const worker of [this.#context, this.#generation]) worker.trySend({ kind: 'cancel', key });
+    const times = { submittedMs: this.#clock.now(), arrivedMs, runStartedMs: this.#runStartedMs ?? arrivedMs };
+    return { ...new RequestMeasurement(planned, times, this.#expected).sample(reason), outcome: 'rejected' };
   }
 
   /** Makes every call under way end with InterruptedError. */
@@ -114,8 +153,14 @@ export class TtftCluster {
     await Promise.all([this.#context.stop(deadlineMs), this.#generation.stop(deadlineMs)]);
   }
 
-  #route(role: string, event: WorkerEvent): void {
-    if ('key' in event) this.#inFlight.get(event.key)?.accept(role, event);
+  #route(role: WorkerSettings['role'], event: WorkerEvent): void {
+    if (!('key' in event)) return;
+    const measurement = this.#inFlight.get(event.key);
+    measurement?.accept(role, event);
+    if (event.kind !== 'requestFailed' || measurement === undefined) return;
+    // What one server will not do the other one must not wait for.
+    const other = role === 'context' ? this.#generation : this.#context;
+    if (!measurement.isOverFor(other.role)) other.trySend({ kind: 'cancel', key: event.key });
   }
 
   /** One process is gone: the other one is given the time to say, with a typed error, whom it lost. */

@@ -3,11 +3,12 @@ import { PACKAGE_VERSION } from '../../../package-version.js';
 import { gpuFacts, nixlFacts } from '../agent-availability.js';
 import { writeJson } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
-import { type BenchOutput, OUTPUT_SCHEMA, type TtftRow } from '../output-contract.js';
+import { type BenchOutput, OUTPUT_SCHEMA, type TakenPath, type TtftRow } from '../output-contract.js';
 import { presetNamed } from '../presets/index.js';
 import { Progress } from '../progress.js';
+import { writeReport } from '../report/write-report.js';
 import { ExpectedTransfer } from '../shape/expected-transfer.js';
-import { describeShape, rankCount, stripeTokens } from '../shape/side-shape.js';
+import { describeShape, rankCount } from '../shape/side-shape.js';
 import { byteChecks, failedChecks, figureChecks, TAIL_OVER_LAST_SLICE, TAIL_OVER_LAST_SLICE_ON_GPU } from './checks.js';
 import { earlyPrefixChecks } from './early-prefix-checks.js';
 import { runGroup } from './group-runner.js';
@@ -16,9 +17,8 @@ import { checkLines, headlines, ttftTable } from './report-text.js';
 import { type RowFacts, ratios, SampleTable } from './rows.js';
 import { asUsageError } from './start-failure.js';
 import { TtftCluster } from './ttft-cluster.js';
-import type { TtftOptions } from './ttft-options.js';
-import { describeRun, linkOf, planRun, sideSettings, type TtftPlan, workerSettings } from './ttft-plan.js';
-import { plannedRequest } from './workload.js';
+import { describeRun, linkOf, planRun, sideSettings, workerSettings } from './ttft-plan.js';
+import { warmUp } from './warm-up.js';
 
 const STOP_DEADLINE_MS = 5_000;
 /**
@@ -44,12 +44,14 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   for (const signal of signals) process.on(signal, interrupt);
 
   let path = '';
+  let paths: readonly TakenPath[] = [];
   let failure: unknown = null;
   try {
     say(describeRun(plan, linkGbps));
     path = await cluster.start(workerSettings(plan, 'context'), workerSettings(plan, 'generation'));
     progress.show('handshake');
-    await warmUp(cluster, options, plan);
+    await warmUp(cluster, plan, options.warmUp);
+    cluster.startRun();
     for (const group of groups) {
       progress.show(group.label);
       await runGroup(
@@ -64,6 +66,7 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
         },
       );
     }
+    paths = (await cluster.describe()).context?.paths ?? [];
   } catch (error) {
     failure = error;
   } finally {
@@ -110,12 +113,14 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     results: rows,
     ratios: ratios(rows),
     checks,
+    paths,
     interrupted: failure !== null,
   };
   if (rows.length > 0) {
     for (const line of ['', ttftTable(rows), '', ...headlines(rows), ...checkLines(checks)]) say(line);
   }
   writeJson(options.json, output);
+  if (options.report !== null && rows.length > 0) say(`report: ${writeReport(options.report, output).page}`);
   if (failure instanceof InterruptedError) {
     say(
       rows.length > 0
@@ -126,15 +131,4 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
   }
   if (failure instanceof Error) throw failure;
   return failedChecks(checks).length === 0 ? 0 : 1;
-}
-
-/** The first requests pay for the handshake and for cold code; they are not reported. Every context parallel rank has a block of it. */
-async function warmUp(cluster: TtftCluster, options: TtftOptions, { shapes, pools }: TtftPlan): Promise<void> {
-  const stripes = [shapes.context, shapes.generation].map(stripeTokens);
-  const room = [pools.context, pools.generation].map(({ slots }, side) => slots.blocks * (stripes[side] as number));
-  const tokens = Math.min(2 * Math.max(...stripes), ...room);
-  for (let request = 0; request < options.warmUp; request++) {
-    const planned = plannedRequest(options, shapes, 'pipelined', tokens, 0, 2 ** 31 + request);
-    await cluster.measure(await cluster.prepare({ ...planned, contextWarmTokens: 0 }));
-  }
 }

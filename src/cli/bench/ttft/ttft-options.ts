@@ -109,7 +109,8 @@ export const TTFT_OPTIONS = {
     read.count(1, 65534),
   ),
   seed: value('N', 'seed of prompts and page order', read.count(0), '1'),
-  json: value('FILE', 'write the report as JSON; - = standard output', read.text),
+  json: value('FILE', 'write the figures as JSON; - = standard output', read.text),
+  report: value('DIR', 'write report.html, timeline.json (for Perfetto) and figures.json into this folder', read.text),
   judge: flag('exit code 1 also when a figure misses its bound'),
   quick: flag('one small run of each variant, to see that everything works'),
 } as const;
@@ -195,7 +196,7 @@ function checkGpu(options: TtftOptions, isTyped: (name: string) => boolean): voi
 }
 
 /** Powers of two: of two sizes one then always divides the other. */
-function checkBlockSize(option: string, tokens: number): void {
+export function checkBlockSize(option: string, tokens: number): void {
   if ((tokens & (tokens - 1)) === 0 && tokens <= 1024) return;
   throw new UsageError(`${option}: ${tokens} is not a power of two up to 1024`);
 }

@@ -4,6 +4,7 @@ import { requireAgent } from '../agent-availability.js';
 import { checkJsonTarget } from '../json-file.js';
 import { presetNamed } from '../presets/index.js';
 import { bytesPerToken } from '../presets/model-preset.js';
+import { checkReportFolder } from '../report/report-folder.js';
 import { readTrace } from '../request-trace.js';
 import { type Shapes, shapesOf } from '../shape/shapes-of.js';
 import { describeShape, rankCount, type SideShape } from '../shape/side-shape.js';
@@ -16,13 +17,36 @@ import { planClosedLoop, planTrace, type RequestGroup } from './workload.js';
 const DEFAULT_TRACE_CONCURRENCY = 2;
 const LAST_PORT = 65535;
 
-/** What one run does. */
-export interface TtftPlan {
-  readonly options: TtftOptions;
+/** What the two servers are built from. */
+export interface ServersPlan {
+  readonly options: ServerOptions;
   readonly concurrency: number;
   readonly shapes: Shapes;
   readonly pools: PoolSizes;
   readonly groups: readonly RequestGroup[];
+}
+
+export type ServerOptions = Pick<
+  TtftOptions,
+  | 'model'
+  | 'agent'
+  | 'bounceMb'
+  | 'linkGbps'
+  | 'engine'
+  | 'memory'
+  | 'gpus'
+  | 'path'
+  | 'copyBlocks'
+  | 'chunk'
+  | 'schedule'
+  | 'tflops'
+  | 'listenPort'
+  | 'seed'
+>;
+
+/** What one run does. */
+export interface TtftPlan extends ServersPlan {
+  readonly options: TtftOptions;
 }
 
 /** Everything that can be wrong with the arguments is found here, before any process starts. */
@@ -34,6 +58,7 @@ export async function planRun(args: readonly string[]): Promise<TtftPlan> {
   const shapes = shapesOf(options, preset);
   checkPorts(options, shapes);
   checkJsonTarget(options.json);
+  checkReportFolder(options.report);
   const concurrency = options.concurrency ?? (options.trace === null ? 1 : DEFAULT_TRACE_CONCURRENCY);
   const groups =
     options.trace === null
@@ -46,7 +71,7 @@ export async function planRun(args: readonly string[]): Promise<TtftPlan> {
 }
 
 /** Ranks listen on ports that follow one another, those of the context server first. */
-function checkPorts({ listenPort }: TtftOptions, { context, generation }: Shapes): void {
+export function checkPorts({ listenPort }: Pick<TtftOptions, 'listenPort'>, { context, generation }: Shapes): void {
   if (listenPort === null) return;
   const ports = rankCount(context) + rankCount(generation);
   if (listenPort + ports - 1 <= LAST_PORT) return;
@@ -57,7 +82,7 @@ function checkPorts({ listenPort }: TtftOptions, { context, generation }: Shapes
 
 /** What the server of one side is built from. */
 export function workerSettings(
-  { options, concurrency, shapes, pools, groups }: TtftPlan,
+  { options, concurrency, shapes, pools, groups }: ServersPlan,
   role: WorkerSettings['role'],
 ): WorkerSettings {
   const peer = role === 'context' ? shapes.generation : shapes.context;
@@ -84,12 +109,12 @@ export function workerSettings(
 }
 
 /** Only copies between host memories are paced. */
-export function linkOf({ agent, memory, linkGbps }: TtftOptions): number | null {
+export function linkOf({ agent, memory, linkGbps }: ServerOptions): number | null {
   return agent === 'host' && memory === 'host' ? linkGbps : null;
 }
 
 function deviceOf(
-  { memory, gpus, path, copyBlocks }: TtftOptions,
+  { memory, gpus, path, copyBlocks }: ServerOptions,
   role: WorkerSettings['role'],
 ): Pick<WorkerSettings, 'device' | 'path' | 'copyBlocks'> {
   if (memory === 'host') return {};
@@ -133,7 +158,7 @@ export function describeRun(
   );
 }
 
-function describeSide(shape: SideShape): string {
+export function describeSide(shape: SideShape): string {
   const ranks = rankCount(shape);
   return ranks === 1 ? describeShape(shape) : `${describeShape(shape)} (${ranks} ranks in one process)`;
 }

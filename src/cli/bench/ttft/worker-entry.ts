@@ -43,6 +43,12 @@ async function obey(command: WorkerCommand): Promise<void> {
     case 'submit':
       worker?.submit(command);
       return;
+    case 'cancel':
+      worker?.cancel(command.key);
+      return;
+    case 'describe':
+      worker?.describe();
+      return;
     case 'stop':
       await end(command.deadlineMs, 0);
   }

@@ -1,3 +1,5 @@
+import type { PathExplanation } from '../../../agent/transfer-agent.js';
+import type { CacheGroupStats } from '../../../cache/kv-cache-manager.js';
 import type { StepSchedule } from '../../../executor/executor-options.js';
 import type { TransferPolicy } from '../../../executor/request.js';
 import type { PromptSource } from '../prompt-source.js';
@@ -30,6 +32,12 @@ export interface WorkerSettings {
   readonly peerTokensPerBlock: number;
   readonly chunkTokens: number;
   readonly schedule: StepSchedule;
+  /** Most tokens of one step; default: one chunk's. */
+  readonly tokenBudget?: number;
+  /** Most prompt tokens being received at once; default: no limit. */
+  readonly maxTokensInBuffer?: number;
+  /** Whether blocks of earlier prompts are found again; default true. */
+  readonly reusesPrefixes?: boolean;
   readonly tflops: number;
   readonly concurrency: number;
   /** Of the first rank, the others take the ports that follow; 0 = free ports. */
@@ -48,8 +56,17 @@ export type WorkerCommand =
       readonly disaggRequestId: bigint;
       readonly contextEndpoint: string;
       readonly policy: TransferPolicy;
+      /** Tokens to generate, the first one included. */
+      readonly maxTokens: number;
     }
+  /** The other server will not do its part of the request. */
+  | { readonly kind: 'cancel'; readonly key: number }
+  /** Answered by `described`. */
+  | { readonly kind: 'describe' }
   | { readonly kind: 'stop'; readonly deadlineMs: number };
+
+/** Name of the error of a request that the driver took back. */
+export const CANCELLED_NAME = 'Cancelled';
 
 export interface ReportedError {
   readonly name: string;
@@ -71,12 +88,40 @@ export interface ReceiverBytes {
   readonly wrongBytes: number;
 }
 
+/** One chunk of a prompt on the engine. */
+export interface ReportedChunk {
+  readonly tokenBegin: number;
+  readonly tokenEnd: number;
+  readonly startMs: number;
+  readonly endMs: number;
+}
+
+/** One slice of one rank to one receiver. */
+export interface ReportedSlice {
+  readonly rank: number;
+  readonly seq: number;
+  readonly kind: 'early-prefix' | 'chunk' | 'last';
+  /** Index into the request's chunks; null for an early prefix. */
+  readonly chunk: number | null;
+  readonly bytes: number;
+  readonly submittedMs: number;
+  /** Null: nothing had to move. */
+  readonly postedMs: number | null;
+  readonly finishedMs: number | null;
+}
+
+/** Which path slices of one rank to one receiver took, and why. */
+export interface ReportedPath extends PathExplanation {
+  readonly rank: number;
+  readonly peer: string;
+}
+
 /** What the context server saw of one request, all its ranks together. CLOCK_MONOTONIC ms. */
 export interface ContextReport {
   readonly cachedTokens: number;
   readonly prefillStartMs: number;
   /** A chunk ends when the last rank's forward does. */
-  readonly chunkEndsMs: readonly number[];
+  readonly chunks: readonly ReportedChunk[];
   readonly firstPostMs: number | null;
   readonly lastSlicePostMs: number | null;
   readonly lastByteMs: number | null;
@@ -86,7 +131,10 @@ export interface ContextReport {
     readonly auxDoneMs: number | null;
     readonly reportSentMs: number | null;
   };
-  readonly slices: number;
+  /** Of the rank with most. */
+  readonly sliceCount: number;
+  /** Of every rank, to each of its receivers. */
+  readonly slices: readonly ReportedSlice[];
   readonly ranks: readonly WriterBytes[];
 }
 
@@ -97,7 +145,11 @@ export interface GenerationReport {
   readonly cachedTokens: number;
   readonly firstWrong: string | null;
   readonly ranks: readonly ReceiverBytes[];
+  /** When each generated token could go to the user; one that several ranks deliver counts when the last of them has. */
+  readonly tokensMs: readonly number[];
 }
+
+export type ServerDescription = Extract<WorkerEvent, { kind: 'described' }>;
 
 /** Worker to driver. */
 export type WorkerEvent =
@@ -109,6 +161,12 @@ export type WorkerEvent =
   | { readonly kind: 'contextDone'; readonly key: number; readonly report: ContextReport }
   | { readonly kind: 'generationDone'; readonly key: number; readonly report: GenerationReport }
   | { readonly kind: 'requestFailed'; readonly key: number; readonly error: ReportedError }
+  /** So far. `cache`: of the first rank, by layer group. */
+  | {
+      readonly kind: 'described';
+      readonly paths: readonly ReportedPath[];
+      readonly cache: readonly CacheGroupStats[];
+    }
   /** The worker cannot go on; it ends after this. */
   | { readonly kind: 'fatal'; readonly error: ReportedError }
   | { readonly kind: 'stopped'; readonly drained: boolean };

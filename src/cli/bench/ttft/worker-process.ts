@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { PeerLostError, StateError } from '../../../errors.js';
 import { WorkerFailedError } from './worker-failed-error.js';
-import type { WorkerCommand, WorkerEvent, WorkerSettings } from './worker-messages.js';
+import type { ServerDescription, WorkerCommand, WorkerEvent, WorkerSettings } from './worker-messages.js';
 
 const WORKER_ENTRY = fileURLToPath(new URL('./worker-entry.js', import.meta.url));
 
@@ -68,12 +68,21 @@ export class WorkerProcess {
     this.#child.send(command, () => {});
   }
 
+  /** To a child that may be gone. */
+  trySend(command: WorkerCommand): void {
+    if (this.#loss === null) this.send(command);
+  }
+
   async start(settings: WorkerSettings): Promise<Extract<WorkerEvent, { kind: 'ready' }>> {
     return this.#ask({ kind: 'start', settings }, (event) => event.kind === 'ready');
   }
 
   async prepare(command: Extract<WorkerCommand, { kind: 'prepare' }>): Promise<void> {
     await this.#ask(command, (event) => event.kind === 'prepared' && event.key === command.key);
+  }
+
+  async describe(): Promise<ServerDescription> {
+    return this.#ask({ kind: 'describe' }, (event) => event.kind === 'described');
   }
 
   /** Asks the child to close what it has within `deadlineMs`, then ends it. Never throws. */

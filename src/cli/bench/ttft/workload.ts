@@ -17,6 +17,8 @@ export interface PlannedRequest {
   readonly prefixHit: number;
   readonly contextWarmTokens: number;
   readonly generationWarmTokens: number;
+  /** Tokens to generate, the first one included. */
+  readonly maxTokens: number;
   /** When it arrives, ms after its group's start; null: as soon as a place is free. */
   readonly arrivalMs: number | null;
 }
@@ -34,7 +36,10 @@ export interface RequestGroup {
  * Variants of one prefix share, in the order in which they take turns. What was computed before cannot be resumed in a hybrid model, for
  * its state is not kept by block: there is nothing to send early, and no server that already has the rest.
  */
-export function variantsFor(options: TtftOptions, prefixHit: number): readonly TtftVariant[] {
+export function variantsFor(
+  options: Pick<TtftOptions, 'variants' | 'model'>,
+  prefixHit: number,
+): readonly TtftVariant[] {
   const chosen = options.variants ?? TTFT_VARIANTS;
   if (presetNamed(options.model).hybrid !== null) return chosen.filter((variant) => !REUSING.has(variant));
   return chosen.filter((variant) => variant !== 'pipelined-early-prefix' || prefixHit > 0);
@@ -72,21 +77,9 @@ export function plannedRequest(
   prefixHit: number,
   request: number,
 ): PlannedRequest {
-  // Every request has its own prompt: a repeated one would be found in the cache of the request before.
-  const seed = mixSeed(
-    options.seed,
-    request,
-    promptTokens,
-    Math.round(prefixHit * 1e6),
-    TTFT_VARIANTS.indexOf(variant),
-  );
   const warm = contextWarmTokens(promptTokens, prefixHit, stripeTokens(shapes.context));
   return {
-    variant,
-    request,
-    seed,
-    prompt: { kind: 'random', seed, tokenCount: promptTokens },
-    prefixHit,
+    ...randomRequest(options, variant, promptTokens, prefixHit, request),
     contextWarmTokens: warm,
     generationWarmTokens: generationWarmTokens(
       variant,
@@ -95,6 +88,29 @@ export function plannedRequest(
       options.chunk,
       stripeTokens(shapes.generation),
     ),
+  };
+}
+
+/** A request that finds nothing cached. */
+export function randomRequest(
+  { seed: runSeed }: Pick<TtftOptions, 'seed'>,
+  variant: TtftVariant,
+  promptTokens: number,
+  prefixHit: number,
+  request: number,
+): PlannedRequest {
+  // Every request has its own prompt: a repeated one would be found in the cache of the request before.
+  const seed = mixSeed(runSeed, request, promptTokens, Math.round(prefixHit * 1e6), TTFT_VARIANTS.indexOf(variant));
+  return {
+    variant,
+    request,
+    seed,
+    prompt: { kind: 'random', seed, tokenCount: promptTokens },
+    prefixHit,
+    contextWarmTokens: 0,
+    generationWarmTokens: 0,
+    // The first token is what is measured; decoding further would only add the model's time.
+    maxTokens: 1,
     arrivalMs: null,
   };
 }
@@ -116,6 +132,7 @@ export function planTrace(options: TtftOptions, trace: readonly TraceRequest[]):
         prefixHit: 0,
         contextWarmTokens: 0,
         generationWarmTokens: 0,
+        maxTokens: 1,
         arrivalMs: (entry.timestampMs - start) / options.speed,
       }));
       return { label: `${variant} trace`, requests };

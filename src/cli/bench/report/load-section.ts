@@ -1,0 +1,72 @@
+import type { TraceRow } from '../trace/trace-row.js';
+import { chart, type Series } from './chart.js';
+import { type Html, html } from './html.js';
+import { type LoadMeasure, loadSeries } from './load-series.js';
+import { linearScale } from './scale.js';
+import { table } from './table.js';
+
+const DRAWN_INTERVALS = 160;
+const TABLE_INTERVALS = 10;
+
+const FIGURES: readonly { readonly measure: LoadMeasure; readonly title: string; readonly yTitle: string }[] = [
+  { measure: 'arriving', title: 'Arrivals', yTitle: 'requests a second' },
+  { measure: 'waiting', title: 'Waiting for the first forward step', yTitle: 'requests' },
+  { measure: 'moving', title: 'Pages under way', yTitle: 'GB/s' },
+  { measure: 'decoding', title: 'Decoding', yTitle: 'requests' },
+];
+
+/** Load over time, one chart for each measure, all variants from their own first arrival on. */
+export function loadSection(rows: readonly TraceRow[]): Html {
+  const lengthMs = Math.max(1, ...rows.map(({ durationMs }) => durationMs));
+  return html`<section id="load"><h2>Load over time</h2>
+<p>Every variant replays the same arrivals; time counts from its first one. Each value is the mean of an interval.</p>
+${FIGURES.map((figure) => loadFigure(rows, lengthMs, figure))}</section>
+`;
+}
+
+function loadFigure(
+  rows: readonly TraceRow[],
+  lengthMs: number,
+  { measure, title, yTitle }: (typeof FIGURES)[number],
+): Html {
+  // The same for all variants by design: one line says it.
+  const drawn = measure === 'arriving' ? rows.slice(0, 1) : rows;
+  const series = drawn.map((row): Series => {
+    const { intervalMs, values } = loadSeries(row, measure, lengthMs, DRAWN_INTERVALS);
+    const points = values.map((value, index) => [((index + 0.5) * intervalMs) / 1000, value] as const);
+    return {
+      name: measure === 'arriving' ? 'all variants' : row.variant,
+      look: measure === 'arriving' ? 'plain' : row.variant,
+      points,
+    };
+  });
+  const peak = Math.max(0, ...series.flatMap(({ points }) => points.map(([, value]) => value)));
+  const coarse = drawn.map((row) => loadSeries(row, measure, lengthMs, TABLE_INTERVALS));
+  const summary = series
+    .map(({ name, points }) => `${name}: at most ${show(Math.max(0, ...points.map(([, value]) => value)))} ${yTitle}`)
+    .join('; ');
+  return chart(
+    {
+      id: `load-${measure}`,
+      title: `${title} (${yTitle})`,
+      summary,
+      x: linearScale(lengthMs / 1000, 6),
+      y: linearScale(peak, 4),
+      xTitle: 'seconds after the first arrival',
+      yTitle,
+      series,
+    },
+    table(
+      `${title}, ${yTitle}, mean of each tenth of the time`,
+      [{ title: 'seconds' }, ...series.map(({ name }) => ({ title: name }))],
+      Array.from({ length: TABLE_INTERVALS }, (_, index) => [
+        `${((index * lengthMs) / TABLE_INTERVALS / 1000).toFixed(1)} to ${(((index + 1) * lengthMs) / TABLE_INTERVALS / 1000).toFixed(1)}`,
+        ...coarse.map(({ values }) => show(values[index] ?? 0)),
+      ]),
+    ),
+  );
+}
+
+function show(value: number): string {
+  return value >= 100 ? value.toFixed(0) : value >= 10 ? value.toFixed(1) : value.toFixed(2);
+}

@@ -1,0 +1,113 @@
+import { describe, expect, it } from 'vitest';
+import { promptTokens } from '../../../../src/cli/bench/prompt-source.js';
+import type { TraceRequest } from '../../../../src/cli/bench/request-trace.js';
+import { scaleTrace } from '../../../../src/cli/bench/trace/scaled-trace.js';
+import { checkTraceOptions, TRACE_OPTIONS, type TraceOptions } from '../../../../src/cli/bench/trace/trace-options.js';
+import { planGroups } from '../../../../src/cli/bench/trace/trace-plan.js';
+import { readOptions } from '../../../../src/cli/options.js';
+import { UsageError } from '../../../../src/cli/usage-error.js';
+
+function optionsOf(...args: readonly string[]): TraceOptions {
+  const options = readOptions(TRACE_OPTIONS, args);
+  checkTraceOptions(options, args);
+  return options;
+}
+
+const TRACE: readonly TraceRequest[] = [
+  { timestampMs: 100, inputTokens: 1400, outputTokens: 33, hashIds: [0, 1, 2] },
+  { timestampMs: 100, inputTokens: 1300, outputTokens: 0, hashIds: [0, 1, 9] },
+  { timestampMs: 3100, inputTokens: 513, outputTokens: 8, hashIds: [7, 8] },
+];
+
+describe('options of bench trace', () => {
+  it('reads fractions', () => {
+    expect(optionsOf('--length-scale', '1/16').lengthScale).toBe(1 / 16);
+    expect(optionsOf('--length-scale', '0.25').lengthScale).toBe(0.25);
+    expect(optionsOf('--length-scale', '2').lengthScale).toBe(2);
+  });
+
+  it.each([
+    [['--length-scale', '1/3'], /^--length-scale: '1\/3' makes 170\.6.* tokens of the 512 of a hash id, .* 1\/16/],
+    [['--length-scale', '1/0'], /^--length-scale: '1\/0' makes no number of tokens/],
+    [['--length-scale', '0'], /^--length-scale: '0' is not a number greater than 0/],
+    [['--length-scale', '1/1024'], /^--length-scale: '1\/1024' makes 0\.5 tokens/],
+    [['--length-scale', '1000'], /^--length-scale: .* a whole number from 1 to 65536/],
+    [['--speed-up', '0'], /^--speed-up: '0' is not a number greater than 0/],
+    [['--speed-up', '-3'], /^--speed-up: '-3' is not a number/],
+    [['--requests', '0'], /^--requests: '0' is not a whole number of at least 1/],
+    [['--slo-ttft-ms', 'soon'], /^--slo-ttft-ms: 'soon' is not a number/],
+    [['--concurrency', '0'], /^--concurrency: '0' is not a whole number between 1 and 4096/],
+    [['--token-budget', '1'], '--token-budget: must be at least 2'],
+    [['--variants', 'ideal'], /^--variants: unknown variant 'ideal'/],
+    [['--generation-reuse', 'maybe'], /^--generation-reuse: unknown setting 'maybe'; choose one of on, off/],
+    [['--agent', 'nixl', '--link-gbps', '8'], /^--link-gbps: only the host agent can be paced/],
+    [['--block-size', '48'], /^--block-size: 48 is not a power of two/],
+    [['--prompt-tokens', '8k'], /^unknown option --prompt-tokens/],
+    [['--model', 'nemotron-h-8b', '--variants', 'pipelined-early-prefix'], /^--variants: nemotron-h-8b has recurrent/],
+  ])('refuses %j', (args, message) => {
+    expect(() => optionsOf(...args)).toThrow(UsageError);
+    expect(() => optionsOf(...args)).toThrow(message);
+  });
+});
+
+describe('a scaled trace', () => {
+  it('keeps arrivals, hash ids and at least one token of each', () => {
+    expect(scaleTrace(TRACE, 10, 1 / 16)).toEqual({
+      blockTokens: 32,
+      requests: [
+        // 2 whole ids and 376 tokens / 16 = 23.5.
+        { arrivalMs: 0, promptTokens: 64 + 24, maxTokens: 2, hashIds: [0, 1, 2] },
+        { arrivalMs: 0, promptTokens: 64 + 17, maxTokens: 1, hashIds: [0, 1, 9] },
+        { arrivalMs: 300, promptTokens: 32 + 1, maxTokens: 1, hashIds: [7, 8] },
+      ],
+    });
+    expect(scaleTrace(TRACE, 1, 1).requests.map((one) => [one.promptTokens, one.maxTokens])).toEqual([
+      [1400, 33],
+      [1300, 1],
+      [513, 8],
+    ]);
+  });
+
+  it('refuses arrivals over more than a day', () => {
+    const late = [...TRACE, { ...(TRACE[0] as TraceRequest), timestampMs: 1e15 }];
+    expect(() => scaleTrace(late, 1, 1)).toThrow(
+      /^--speed-up: the last of 4 requests would arrive after 277777778 hours/,
+    );
+    expect(scaleTrace(late, 1e9, 1).requests).toHaveLength(4);
+  });
+});
+
+describe('the groups of a replay', () => {
+  const scaled = scaleTrace(TRACE, 10, 1 / 16);
+
+  it('have the same arrivals and lengths, and prompts of their own', () => {
+    const groups = planGroups(optionsOf(), scaled);
+    expect(groups.map(({ label }) => label)).toEqual(['monolithic', 'pipelined', 'pipelined-early-prefix']);
+    for (const { requests } of groups) {
+      expect(requests.map(({ arrivalMs, maxTokens, prompt }) => [arrivalMs, maxTokens, prompt.tokenCount])).toEqual([
+        [0, 2, 88],
+        [0, 1, 81],
+        [300, 1, 33],
+      ]);
+    }
+    const first = groups.map(({ requests }) => promptTokens((requests[0] as (typeof requests)[number]).prompt));
+    expect(first[0]).not.toEqual(first[1]);
+    expect(first[1]).not.toEqual(first[2]);
+  });
+
+  it('share as many tokens as their hash ids say, the same in every run, whichever variants run', () => {
+    const promptsOf = (...args: readonly string[]): readonly Uint32Array[] =>
+      (planGroups(optionsOf(...args), scaled).at(-1)?.requests ?? []).map(({ prompt }) => promptTokens(prompt));
+    const [a, b, c] = promptsOf('--variants', 'pipelined') as [Uint32Array, Uint32Array, Uint32Array];
+    expect(a.subarray(0, 64)).toEqual(b.subarray(0, 64));
+    expect(a.subarray(64, 81)).not.toEqual(b.subarray(64, 81));
+    expect(a.subarray(0, 32)).not.toEqual(c.subarray(0, 32));
+    expect(promptsOf('--variants', 'monolithic,pipelined')).toEqual([a, b, c]);
+    expect(promptsOf('--variants', 'pipelined', '--seed', '2')[0]).not.toEqual(a);
+  });
+
+  it('leave the early prefix out where nothing is reused', () => {
+    const groups = planGroups(optionsOf('--model', 'nemotron-h-8b'), scaled);
+    expect(groups.map(({ label }) => label)).toEqual(['monolithic', 'pipelined']);
+  });
+});
