@@ -62,6 +62,7 @@ class BouncePath final : public Transport {
   Status expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) override;
   bool end_inbound(PeerId peer, Ticket ticket) override;
   BatchResult poll(BatchId batch) override;
+  void take_released(std::vector<BatchId>* out) override;
   void take_drained(std::vector<BatchId>* out) override;
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
@@ -75,12 +76,14 @@ class BouncePath final : public Transport {
   struct Job {
     std::variant<BounceChunk, BounceGrant> work;
     BounceSlice slice = 0;
+    std::uint64_t bytes = 0;
   };
 
   static BounceTimeouts timeouts(const BounceOptions& options) { return {.request = options.request_timeout}; }
   static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
 
   Status open_arena();
+  Status open_device_arena(std::size_t bytes);
   bool is_bounced(BatchId batch) const { return slices_.contains(batch) || ended_.contains(batch); }
   // The same answer for a slice from its route to its post: a peer agrees for as long as it is there.
   bool takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const;
@@ -100,11 +103,15 @@ class BouncePath final : public Transport {
   void settle_writes(TimePoint now);
   void collect_drained();
   void act(TimePoint now);
+  void update_gauges();
+  // When frames are looked for that nothing announces.
+  std::optional<TimePoint> next_look(TimePoint now) const;
 
   void do_action(SendBounceFrame& action);
   void do_action(GatherBounceChunk& action);
   void do_action(DropBounceGather& action);
   void do_action(WriteBounceChunk& action);
+  void do_action(BounceSourceReleased& action) { released_.push_back(action.slice); }
   void do_action(BounceSliceEnded& action);
   void do_action(BounceSliceDrained& action) { drained_.push_back(action.slice); }
   void do_action(ScatterBounceChunk& action);
@@ -139,6 +146,7 @@ class BouncePath final : public Transport {
 
   std::unordered_map<BatchId, const CudaEvent*> slices_;  // in flight, by what their gathers wait for
   std::unordered_map<BatchId, BatchResult> ended_;
+  std::vector<BatchId> released_;
   std::vector<BatchId> drained_;
   std::set<std::pair<PeerId, Ticket>> ending_;
 
@@ -149,6 +157,11 @@ class BouncePath final : public Transport {
 
   BounceWrites writes_;
   bool has_posted_ = false;
+  // A frame came or went, or a job ended.
+  TimePoint active_at_{};
+  bool has_changed_ = true;
+  std::uint64_t bytes_gathered_ = 0;
+  std::uint64_t bytes_scattered_ = 0;
 
   // Kept for their capacity.
   std::vector<BounceWriterAction> writer_actions_;

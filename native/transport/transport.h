@@ -122,6 +122,8 @@ class Transport {
   }
 
   virtual BatchLimits limits() const = 0;
+  // Of batches between device memories.
+  virtual BatchLimits device_limits() const { return limits(); }
 
   // Asked once for each slice, when its turn comes.
   virtual SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
@@ -173,6 +175,10 @@ class Transport {
   }
   // Appends what came from peers that were added.
   virtual void take_messages(std::vector<Message>* out) { (void)out; }
+
+  // Slices in flight whose source pages are not needed any more, whatever the slice still waits for. At most once each,
+  // and not of those that ended. Appends.
+  virtual void take_released(std::vector<BatchId>* out) { (void)out; }
 
   // Batches that failed with may_still_land and cannot touch memory any more. Appends.
   virtual void take_drained(std::vector<BatchId>* out) = 0;

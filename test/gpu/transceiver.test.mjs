@@ -6,7 +6,7 @@ import { devicePairs, skip, skipNixl, withLimit } from './support.mjs';
 
 const REQUESTS = 6;
 
-async function serve(agent, [from, to]) {
+async function serve(agent, [from, to], bounceMb = null) {
   const events = [];
   let wake = () => {};
   const settings = (role, device) => ({
@@ -14,6 +14,7 @@ async function serve(agent, [from, to]) {
     model: 'llama-3.1-8b',
     agent,
     linkGbps: null,
+    bounceMb,
     device,
     shape: {
       ...{ tp: 1, cp: 1, layersPerStage: [32] },
@@ -81,4 +82,5 @@ async function serve(agent, [from, to]) {
 for (const devices of devicePairs) {
   test(`requests with pages on GPU ${devices[0]} and ${devices[1]}, p2p`, { skip }, () => serve('host', devices));
 }
+test('requests with pages on GPUs, bounced', { skip: skipNixl }, () => serve('nixl', devicePairs.at(-1), 64));
 test('requests with pages on GPUs and a NIXL agent', { skip: skipNixl }, () => serve('nixl', devicePairs.at(-1)));

@@ -1,13 +1,13 @@
 import type {
   CloseReport,
   Completion,
-  DrainedNotice,
   FragmentTable,
   PathExplanation,
   PeerHandle,
   Pool,
   ReadyEvent,
   SliceSubmission,
+  SubmissionNotice,
   TransferAgent,
 } from '../../src/agent/transfer-agent.js';
 import type { Clock } from '../../src/clock.js';
@@ -101,7 +101,7 @@ export class SimAgent implements TransferAgent {
   #queue: Work[] = [];
   #hanging: Work[] = [];
   #undrained: number[] = [];
-  #listener: (batch: readonly (Completion | DrainedNotice)[]) => void = () => {};
+  #listener: (batch: readonly SubmissionNotice[]) => void = () => {};
   #nextPeer = 1;
   #nextEvent = 1;
 
@@ -175,7 +175,7 @@ export class SimAgent implements TransferAgent {
     for (const work of [...this.#queue, ...this.#hanging]) if (work.submission.id === id) work.cancelled = true;
   }
 
-  onCompletions(listener: (batch: readonly (Completion | DrainedNotice)[]) => void): void {
+  onCompletions(listener: (batch: readonly SubmissionNotice[]) => void): void {
     this.#listener = listener;
   }
 
@@ -190,7 +190,7 @@ export class SimAgent implements TransferAgent {
 
   /** Moves everything that can move, one batch of completions. Returns how many submissions ended. */
   run(): number {
-    const batch: (Completion | DrainedNotice)[] = [];
+    const batch: SubmissionNotice[] = [];
     const later: Work[] = [];
     for (const work of this.#queue) {
       const event = work.submission.after as SimEvent | null;
@@ -207,7 +207,7 @@ export class SimAgent implements TransferAgent {
 
   /** What hung ends well (or as cancelled), what was undrained is proven drained. */
   release(): void {
-    const batch: (Completion | DrainedNotice)[] = [];
+    const batch: SubmissionNotice[] = [];
     for (const work of this.#hanging) {
       if (work.cancelled) batch.push(this.#completion(work, 'cancelled', 0, true, null));
       else batch.push(this.#completion(work, 'transferred', this.#copy(work.submission), true, null));
@@ -218,7 +218,7 @@ export class SimAgent implements TransferAgent {
     if (batch.length > 0) this.#listener(batch);
   }
 
-  #runOne(work: Work, batch: (Completion | DrainedNotice)[]): void {
+  #runOne(work: Work, batch: SubmissionNotice[]): void {
     const script = this.scripts.shift() ?? 'transfer';
     if (script === 'hang') this.#hanging.push(work);
     else if (script === 'transfer')
