@@ -9,6 +9,7 @@
 
 #include "transport/bounce_device_mover.h"
 #include "transport/bounce_host_mover.h"
+#include "transport/bounce_near_link.h"
 #include "transport/bounce_socket_link.h"
 
 namespace kvt {
@@ -18,8 +19,9 @@ namespace {
 constexpr std::chrono::milliseconds kPeerInterval{50};
 // Slices under way to one peer. Far more than others may have, since one of them may wait for its receiver.
 constexpr std::size_t kMaxSlices = 64;
-// Frames that nothing announces are looked for all the time while they keep coming, and now and then while some peer
-// may send one: a WANT waits for half of that on average, which costs a few per cent of a core.
+// Frames are looked for all the time while they keep coming, where nothing announces them or a GPU would wait for a
+// thread to wake up. Unannounced ones are looked for now and then while some peer may send one: a WANT waits for half
+// of that on average, which costs a few per cent of a core.
 constexpr std::chrono::milliseconds kBusyWindow{1};
 constexpr std::chrono::microseconds kLookInterval{40};
 
@@ -40,7 +42,7 @@ Status BouncePath::open() {
   if (options_.link == BounceLinkKind::kSocket) {
     link_ = std::make_unique<BounceSocketLink>();
   } else {
-    link_ = std::make_unique<BounceMessageLink>(base_.get());
+    link_ = std::make_unique<BounceNearLink>(base_.get());
   }
   status = link_->open();
   for (const int descriptor : {base_->wait_fd(), link_->wait_fd()}) {
@@ -175,7 +177,8 @@ PeerPaths BouncePath::peer_paths(PeerId peer) const {
 }
 
 void BouncePath::take_advice(std::vector<std::string>* out) {
-  base_->take_advice(out);
+  // Null once it was given up with memory that is still in use.
+  if (base_ != nullptr) base_->take_advice(out);
   for (std::string& text : advice_) out->push_back(std::move(text));
   advice_.clear();
 }
@@ -354,10 +357,13 @@ void BouncePath::progress() {
   has_posted_ = writes_.post([this](PeerId peer) { return bounced_.contains(peer); }, &ended_writes_);
   settle_writes(now);
   act(now);
+  // Regions also come back by time alone.
+  if (credits_.arena().used() != shown_bytes_) has_changed_ = true;
   if (std::exchange(has_changed_, false)) update_gauges();
 }
 
 void BouncePath::update_gauges() {
+  shown_bytes_ = credits_.arena().used();
   if (options_.gauges == nullptr) return;
   BounceGauges& gauges = *options_.gauges;
   gauges.set(BounceGauge::kArenaBytes, credits_.arena().capacity());
@@ -571,10 +577,10 @@ std::optional<TimePoint> BouncePath::next_wakeup(TimePoint now) const {
 }
 
 std::optional<TimePoint> BouncePath::next_look(TimePoint now) const {
-  if (link_->wait_fd() >= 0) return std::nullopt;
-  if (writer_.awaits_frames() || reader_.is_serving()) {
-    return now - active_at_ < kBusyWindow ? now : now + kLookInterval;
-  }
+  const bool expects_frames = writer_.awaits_frames() || reader_.is_serving();
+  const bool is_busy = expects_frames && now - active_at_ < kBusyWindow;
+  if (link_->is_announced()) return is_busy && arena_.kind == MemoryKind::kDevice ? std::optional(now) : std::nullopt;
+  if (expects_frames) return is_busy ? now : now + kLookInterval;
   return reader_.is_expecting() || !writer_.is_idle() ? std::optional(now + kLookInterval) : std::nullopt;
 }
 

@@ -68,6 +68,7 @@ class BouncePath final : public Transport {
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
   int wait_fd() const override { return epoll_.get(); }
   bool has_bounce_head() const override { return true; }
+  bool is_at_rest() const override { return mover_->is_idle() && base_->is_at_rest(); }
   Status flush_inbound() override { return base_->flush_inbound(); }
   void take_advice(std::vector<std::string>* out) override;
   bool close() override;
@@ -160,6 +161,7 @@ class BouncePath final : public Transport {
   // A frame came or went, or a job ended.
   TimePoint active_at_{};
   bool has_changed_ = true;
+  std::uint64_t shown_bytes_ = 0;  // of the arena in use, when the gauges were last set
   std::uint64_t bytes_gathered_ = 0;
   std::uint64_t bytes_scattered_ = 0;
 

@@ -78,6 +78,7 @@ class RouterTransport final : public Transport {
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
   int wait_fd() const override { return epoll_.get(); }
+  bool is_at_rest() const override { return base_->is_at_rest(); }
   bool close() override;
 
  private:

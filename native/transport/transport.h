@@ -212,6 +212,10 @@ class Transport {
   // look. -1: none.
   virtual int wait_fd() const { return -1; }
 
+  // False while something that was given up still reads memory of this side, which close() would have to leave behind.
+  // An engine that closes waits for it as long as its deadline allows.
+  virtual bool is_at_rest() const { return true; }
+
   // Releases everything. False when a batch may still land: then regions stay mapped and registered, on purpose, for
   // ever.
   virtual bool close() = 0;

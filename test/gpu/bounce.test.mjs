@@ -120,7 +120,10 @@ for (const devices of devicePairs) {
         applyPlan(source, expected, SLOT, SLOT, fragments, slotPairs);
         assert.equal((await pair.child.ask('digest')).sha256, sha256(expected), `round ${round}`);
       }
-      const plan = { groups: [], stats: { coalescedDescriptors: 1, bytes: 1 } };
+      const fragments = [fragment({ bytes: SLOT })];
+      outbound(pair, fragments);
+      const groups = [{ group: 0, fragments, slotPairs: Int32Array.of(1, 2) }];
+      const plan = { groups, stats: { coalescedDescriptors: 1, bytes: SLOT } };
       assert.equal(pair.agent.explain(pair.peer, plan).path, 'bounce');
       const stats = pair.agent.bounceStats();
       assert.ok(stats.bytesGathered > 0 && stats.nacksReceived === 0, JSON.stringify(stats));
