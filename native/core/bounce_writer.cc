@@ -91,7 +91,8 @@ void BounceWriter::open_queued(BouncePeer peer, BounceTime now) {
   const auto entry = peers_.find(peer);
   if (entry == peers_.end()) return;
   Peer& to = entry->second;
-  while (!to.queued.empty() && to.open < kMaxOpenRequests) {
+  while (!to.queued.empty() && to.open < kMaxOpenRequests && wants_left_ > 0) {
+    --wants_left_;
     const BounceRequest id = to.queued.front();
     to.queued.pop_front();
     ++to.open;
@@ -449,7 +450,16 @@ void BounceWriter::settle_slice(BounceSlice id) {
   slices_.erase(id);
 }
 
+bool BounceWriter::has_wants() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return !entry.second.queued.empty() && entry.second.open < kMaxOpenRequests;
+  });
+}
+
 void BounceWriter::step(BounceTime now) {
+  for (const auto& [peer, to] : peers_) {
+    if (!to.queued.empty()) open_queued(peer, now);
+  }
   std::vector<BounceSlice> stuck;
   for (const auto& [id, request] : requests_) {
     // The forward step that a gather waits for is not the receiver's fault.

@@ -126,6 +126,11 @@ class BounceWriter {
   void wrote(BounceChunk id, const Status& status, bool may_still_land, BounceTime now);
   void write_drained(BounceChunk id);
 
+  // At most so many WANTs leave until the next call, so that the first chunks of a large slice are on their way before
+  // its last WANT is. Never called: as many as there are.
+  void begin_turn(std::size_t wants) { wants_left_ = wants; }
+  // A WANT waits for the next turn.
+  bool has_wants() const;
   // Lends staging that became free, ends what takes too long.
   void step(BounceTime now);
   std::optional<BounceTime> next_deadline() const;
@@ -232,6 +237,7 @@ class BounceWriter {
   BounceTimeouts timeouts_;
   std::size_t max_inflight_;
   ChunkSizing sizing_;
+  std::size_t wants_left_ = ~std::size_t{0};
   std::unordered_map<BouncePeer, Peer> peers_;
   std::map<BounceSlice, Slice> slices_;
   std::map<BounceRequest, Request> requests_;

@@ -15,6 +15,10 @@
 namespace kvt {
 namespace {
 
+// What one turn of the thread launches and asks for at most, so that what was gathered is written meanwhile: a launch
+// costs 10 us, a WANT 5.
+constexpr std::size_t kStartsPerTurn = 4;
+constexpr std::size_t kWantsPerTurn = 4;
 // How often peers are looked at for whether the transport below lost them.
 constexpr std::chrono::milliseconds kPeerInterval{50};
 // Slices under way to one peer. Far more than others may have, since one of them may wait for its receiver.
@@ -344,6 +348,9 @@ void BouncePath::progress() {
   base_->progress();
   const TimePoint now = std::chrono::steady_clock::now();
   has_posted_ = false;
+  writer_.begin_turn(kWantsPerTurn);
+  starts_left_ = kStartsPerTurn;
+  start_waiting();
   check_peers(now);
   receive_frames(now);
   collect_drained();
@@ -501,8 +508,21 @@ BounceMover::JobId BouncePath::start_job(Job job, BounceMover::Job move) {
   const BounceMover::JobId id = ++last_job_;
   jobs_.emplace(id, std::move(job));
   move.id = id;
-  mover_->start(std::move(move));
+  // A chunk that came is out of the way of others once it is scattered.
+  if (move.side == PackedSide::kDestination) {
+    mover_->start(std::move(move));
+    return id;
+  }
+  waiting_.push_back(std::move(move));
+  start_waiting();
   return id;
+}
+
+void BouncePath::start_waiting() {
+  for (; starts_left_ > 0 && !waiting_.empty(); --starts_left_) {
+    mover_->start(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
 }
 
 void BouncePath::do_action(GatherBounceChunk& action) {
@@ -521,7 +541,15 @@ void BouncePath::do_action(DropBounceGather& action) {
   const auto request = gathers_.find(action.id.request);
   if (request == gathers_.end()) return;
   const auto job = request->second.find(action.id.chunk);
-  if (job != request->second.end()) mover_->drop(job->second);
+  if (job == request->second.end()) return;
+  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&job](const BounceMover::Job& move) { return move.id == job->second; });
+  if (waiting == waiting_.end()) {
+    mover_->drop(job->second);
+    return;
+  }
+  ended_jobs_.push_back({job->second, Status(StatusCode::kCancelled, "dropped"), false});
+  waiting_.erase(waiting);
 }
 
 void BouncePath::do_action(WriteBounceChunk& action) {
@@ -571,6 +599,7 @@ std::optional<TimePoint> BouncePath::next_wakeup(TimePoint now) const {
   consider(writer_.next_deadline());
   consider(reader_.next_deadline());
   if (!unreachable_.empty() || !ended_.empty() || !released_.empty() || !drained_.empty()) return now;
+  if (!waiting_.empty() || !ended_jobs_.empty() || writer_.has_wants()) return now;
   // What waits for room towards its peer is called when a batch ends, which the transport below knows.
   if (writes_.can_post() || has_posted_) return now;
   return earliest;
@@ -590,6 +619,7 @@ bool BouncePath::close() {
   for (const PeerId peer : peers) lose_bounce(peer, false);
   act(std::chrono::steady_clock::now());
   mover_->work(&ended_jobs_);
+  waiting_.clear();
   poll_writes(std::chrono::steady_clock::now());
   link_.reset();
   if (!mover_->is_idle()) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -68,7 +69,7 @@ class BouncePath final : public Transport {
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
   int wait_fd() const override { return epoll_.get(); }
   bool has_bounce_head() const override { return true; }
-  bool is_at_rest() const override { return mover_->is_idle() && base_->is_at_rest(); }
+  bool is_at_rest() const override { return waiting_.empty() && mover_->is_idle() && base_->is_at_rest(); }
   Status flush_inbound() override { return base_->flush_inbound(); }
   void take_advice(std::vector<std::string>* out) override;
   bool close() override;
@@ -119,6 +120,7 @@ class BouncePath final : public Transport {
   void do_action(DropBounceScatter& action);
   void do_action(BounceInboundEnded& action) { ending_.erase({action.peer, action.ticket}); }
   BounceMover::JobId start_job(Job job, BounceMover::Job move);
+  void start_waiting();
 
   // Members end in reverse order: mover and link before the memory they use, epoll last of all.
   UniqueFd epoll_;
@@ -155,6 +157,9 @@ class BouncePath final : public Transport {
   std::unordered_map<BounceRequest, std::unordered_map<std::uint32_t, BounceMover::JobId>> gathers_;
   std::unordered_map<BounceGrant, BounceMover::JobId> scatters_;
   BounceMover::JobId last_job_ = 0;
+  // Gathers of this turn that may still be launched, and those that wait for the next one.
+  std::size_t starts_left_ = 0;
+  std::deque<BounceMover::Job> waiting_;
 
   BounceWrites writes_;
   bool has_posted_ = false;
