@@ -1,3 +1,4 @@
+import type { BounceStats } from './agent/bounce-stats.js';
 import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import type { Clock, Timer } from './clock.js';
@@ -56,6 +57,8 @@ export interface TransceiverStats {
   readonly freeAuxSlots: number;
   readonly peers: readonly string[];
   readonly counters: Readonly<Record<string, number>>;
+  /** Of the agent's bounce arena; null without one. */
+  readonly bounce: BounceStats | null;
 }
 
 /** What `KvCacheTransceiver.close` left. */
@@ -243,6 +246,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       freeAuxSlots: this.#parts.aux.freeCount,
       peers: this.#peers.peers.map((peer) => peer.name),
       counters: this.#counters.snapshot(),
+      bounce: this.#parts.agent.bounceStats?.() ?? null,
     };
   }
 

@@ -52,6 +52,7 @@ Napi::Function NativeAgent::define(Napi::Env env) {
                          InstanceMethod<&NativeAgent::prepare_inbound>("prepareInbound"),
                          InstanceMethod<&NativeAgent::expect_inbound>("expectInbound"),
                          InstanceMethod<&NativeAgent::end_inbound>("endInbound"),
+                         InstanceMethod<&NativeAgent::bounce_stats>("bounceStats"),
                          InstanceMethod<&NativeAgent::close>("close"),
                      });
 }
@@ -77,6 +78,8 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
   const auto bounce = to_array<Napi::Float64Array>(info, 8, napi_float64_array, "bounce");
   if (bounce.ElementLength() > 0) {
     choice.bounce = read_bounce_options(info.Env(), bounce.Data(), bounce.ElementLength());
+    choice.bounce->gauges = std::make_shared<BounceGauges>();
+    gauges_ = choice.bounce->gauges;
   }
   const Status status = choose_transport(choice, &factory_);
   if (!status.is_ok()) throw_status(info.Env(), status);

@@ -9,6 +9,7 @@
 #include "addon/agent_session.h"
 #include "addon/environment.h"
 #include "addon/napi_setup.h"
+#include "core/bounce_gauges.h"
 #include "core/fragment_table.h"
 #include "engine/agent_engine.h"
 
@@ -61,6 +62,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   void release_event(const Napi::CallbackInfo& info);
   void submit(const Napi::CallbackInfo& info);
   void cancel(const Napi::CallbackInfo& info);
+  Napi::Value bounce_stats(const Napi::CallbackInfo& info);
   Napi::Value read(const Napi::CallbackInfo& info);
   void write(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);
@@ -87,6 +89,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   Napi::FunctionReference dispatch_;
   std::shared_ptr<Link> link_;
   std::shared_ptr<AgentSession> session_;
+  std::shared_ptr<const BounceGauges> gauges_;  // null: no arena
   State state_ = State::kNew;
   std::unordered_map<PeerId, PeerRecord> peers_;
   std::unordered_map<std::uint32_t, Table> tables_;

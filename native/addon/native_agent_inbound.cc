@@ -89,4 +89,13 @@ Napi::Value NativeAgent::end_inbound(const Napi::CallbackInfo& info) {
   return reply->promise();
 }
 
+// A number for each BounceGauge, or null without an arena. Also of an agent that was closed.
+Napi::Value NativeAgent::bounce_stats(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  if (gauges_ == nullptr) return env.Null();
+  Napi::Float64Array out = Napi::Float64Array::New(env, BounceGauges::kCount);
+  for (std::size_t i = 0; i < BounceGauges::kCount; ++i) out[i] = static_cast<double>(gauges_->at(i));
+  return out;
+}
+
 }  // namespace kvt

@@ -37,9 +37,10 @@ Status read_path(const TransportChoice& choice, RouterOptions* out) {
   return Status::ok();
 }
 
-Status read_bounce(const TransportChoice& choice, const RouterOptions& router, std::optional<BounceOptions>* out) {
+// Where an agent's pages are, its arena is: on its GPU, where NIXL reaches that.
+Status read_bounce(const TransportChoice& choice, RouterOptions* router, std::optional<BounceOptions>* out) {
   if (!choice.bounce) return Status::ok();
-  if (router.choice == PathChoice::kP2p || router.choice == PathChoice::kRdma) {
+  if (router->choice == PathChoice::kP2p || router->choice == PathChoice::kRdma) {
     return Status(StatusCode::kInvalidArgument,
                   "path '" + choice.path + "' allows that path only; use auto or bounce, or leave bounce out");
   }
@@ -48,7 +49,8 @@ Status read_bounce(const TransportChoice& choice, const RouterOptions& router, s
   options.link = is_host ? BounceLinkKind::kSocket : BounceLinkKind::kMessages;
   // The host transport's bytes are copied by the writer's own threads, which end before its sockets do.
   options.link_end_proves_end = is_host;
-  if (router.choice == PathChoice::kBounce) options.is_forced = true;
+  if (router->choice == PathChoice::kBounce) options.is_forced = true;
+  if (!is_host && choice.device) options.arena_device = router->arena_device = *choice.device;
   Status status;
   if (make_bounce_transport(nullptr, options, &status) != nullptr) *out = options;
   return status;
@@ -71,7 +73,7 @@ Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
     if (Status status = read_path(choice, &router); !status.is_ok()) return status;
   }
   std::optional<BounceOptions> bounce;
-  if (Status status = read_bounce(choice, router, &bounce); !status.is_ok()) return status;
+  if (Status status = read_bounce(choice, &router, &bounce); !status.is_ok()) return status;
   if (choice.kind == "host") {
     const HostOptions options{choice.link_gbps};
     Status status;

@@ -6,10 +6,7 @@
 namespace kvt {
 namespace {
 
-constexpr std::uint64_t kSmallestChunk = std::uint64_t{1} << 20;
 constexpr std::uint64_t kChunkStep = std::uint64_t{64} << 10;
-// Fewer chunks overlap too little, more cost messages.
-constexpr std::uint64_t kChunksPerRequest = 4;
 
 std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
   for (int i = 0; i < 8; ++i, value >>= 8) hash = (hash ^ (value & 0xff)) * 0x100000001b3ull;
@@ -150,8 +147,8 @@ std::vector<BounceRequestPlan> split_slice(std::span<const PlanGroup> groups) {
   return plans;
 }
 
-std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_chunk) {
-  std::uint64_t chunk = std::max(kSmallestChunk, total_bytes / kChunksPerRequest + 1);
+std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_chunk, const ChunkSizing& sizing) {
+  std::uint64_t chunk = std::max(sizing.smallest, total_bytes / sizing.per_request + 1);
   chunk = (chunk + kChunkStep - 1) / kChunkStep * kChunkStep;
   // Beyond 4 GiB no chunk size makes sense, and within it the sum of chunks stays countable.
   chunk = std::min({chunk, max_chunk, std::uint64_t{1} << 31, std::max<std::uint64_t>(total_bytes, 1)});

@@ -79,8 +79,18 @@ struct BounceRequestPlan {
 // Cuts a slice into requests within the limits of WANT. Order of groups and slots stays; groups without bytes vanish.
 std::vector<BounceRequestPlan> split_slice(std::span<const PlanGroup> groups);
 
+// What a chunk must be worth: below `smallest` its messages and launches cost more than its bytes; a request is cut
+// into about `per_request`, since fewer overlap too little.
+struct ChunkSizing {
+  std::uint64_t smallest = std::uint64_t{1} << 20;
+  std::uint64_t per_request = 4;
+};
+// A chunk on a GPU costs the progress thread some 20 us (gather, post, frames), in which a link of 400 GB/s moves 8
+// MiB.
+inline constexpr ChunkSizing kDeviceChunks{std::uint64_t{8} << 20, 16};
+
 // Chunks of one request: large enough to be worth a message, small enough that gather, write and scatter overlap.
-std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_chunk);
+std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_chunk, const ChunkSizing& sizing = {});
 
 // Whether a path that names each run makes at least so many descriptors of a slice. Costs no more than counting to
 // that.

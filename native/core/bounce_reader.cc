@@ -111,6 +111,7 @@ void BounceReader::nack(BouncePeer peer, BounceRequest request, std::uint64_t ti
   frame.request = request;
   frame.ticket = ticket;
   frame.refusal = refusal;
+  ++counters_.nacks;
   emit(SendBounceFrame{peer, encode_bounce_frame(frame)});
 }
 

@@ -43,6 +43,7 @@ struct BounceReaderCounters {
   std::uint64_t foreign_frames = 0;     // a grant or request of another peer
   std::uint64_t stale_frames = 0;       // doubled, or of something that is over
   std::uint64_t refused_requests = 0;   // answered NACK at once
+  std::uint64_t nacks = 0;              // sent, whatever for
   std::uint64_t quarantined = 0;        // regions set aside because a write might land
   std::uint64_t released_unproven = 0;  // of those, freed because their writer was gone for long enough
 };
@@ -83,6 +84,10 @@ class BounceReader {
   bool is_scattering(BouncePeer peer, std::uint64_t ticket) const;
   // Some writer is being served, so that frames are about to come.
   bool is_serving() const;
+  // Some writer may ask.
+  bool is_expecting() const { return !inbound_.empty(); }
+  std::size_t request_count() const { return requests_.size(); }
+  std::size_t granted_now() const { return grants_.size() - quarantined_now(); }
   // Nothing is granted, scattered or set aside.
   bool is_idle() const { return grants_.empty() && requests_.empty() && parked_.empty(); }
 

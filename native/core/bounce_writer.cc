@@ -76,7 +76,7 @@ void BounceWriter::submit(BounceSlice slice_id, BouncePeer peer, std::uint64_t t
     request.slice = slice_id;
     request.peer = peer;
     request.ticket = ticket;
-    request.chunk_bytes = choose_chunk_bytes(plan.total_bytes, to.max_chunk);
+    request.chunk_bytes = choose_chunk_bytes(plan.total_bytes, to.max_chunk, sizing_);
     request.chunks.resize(static_cast<std::size_t>((plan.total_bytes - 1) / request.chunk_bytes + 1));
     request.count[index_of(ChunkState::kWaiting)] = static_cast<std::uint32_t>(request.chunks.size());
     request.plan = std::make_shared<const BounceRequestPlan>(std::move(plan));
@@ -91,7 +91,8 @@ void BounceWriter::open_queued(BouncePeer peer, BounceTime now) {
   const auto entry = peers_.find(peer);
   if (entry == peers_.end()) return;
   Peer& to = entry->second;
-  while (!to.queued.empty() && to.open < kMaxOpenRequests) {
+  while (!to.queued.empty() && to.open < kMaxOpenRequests && wants_left_ > 0) {
+    --wants_left_;
     const BounceRequest id = to.queued.front();
     to.queued.pop_front();
     ++to.open;
@@ -159,10 +160,17 @@ void BounceWriter::gathered(BounceChunk id, const Status& status, BounceTime now
   if (entry == requests_.end()) return;
   Request& request = entry->second;
   Chunk& chunk = request.chunks[id.chunk];
+  if (chunk.state == ChunkState::kDiscarding) {
+    release_staging(&chunk);
+    move(&request, &chunk, ChunkState::kDropped);
+    forget_request(id.request);
+    return;
+  }
   if (chunk.state != ChunkState::kGathering) return;
   request.progress_at = now;
   if (status.is_ok() && request.state == RequestState::kActive) {
     move(&request, &chunk, ChunkState::kGathered);
+    release_source(request.slice, &slices_.at(request.slice));
     write_if_ready(id.request, &request, id.chunk);
     return;
   }
@@ -264,6 +272,7 @@ void BounceWriter::on_frame(BouncePeer from, const BounceFrame& frame, BounceTim
         return;
       }
       request.was_refused = true;
+      ++counters_.refused;
       for (Chunk& chunk : request.chunks) {
         if (chunk.state == ChunkState::kSent) move(&request, &chunk, ChunkState::kAnswered);
       }
@@ -364,6 +373,7 @@ void BounceWriter::fail_slice(BounceSlice id, BounceOutcome outcome, Status erro
         release_staging(&chunk);
         move(&request, &chunk, ChunkState::kDropped);
       } else if (chunk.state == ChunkState::kGathering) {
+        move(&request, &chunk, ChunkState::kDiscarding);
         emit(DropBounceGather{{request_id, i}});
       }
     }
@@ -374,7 +384,19 @@ void BounceWriter::fail_slice(BounceSlice id, BounceOutcome outcome, Status erro
   }
   const BouncePeer peer = slice.peer;
   for (const BounceRequest request_id : requests) settle_request(request_id, now);
+  // Whoever is left owes an answer for what was written; no page of this side is concerned.
+  if (const auto left = slices_.find(id); left != slices_.end()) release_source(id, &left->second);
   open_queued(peer, now);
+}
+
+void BounceWriter::release_source(BounceSlice id, Slice* slice) {
+  if (slice->was_released) return;
+  for (const BounceRequest request_id : slice->requests) {
+    const Request& request = requests_.at(request_id);
+    if (count_of(request, ChunkState::kWaiting) > 0 || count_of(request, ChunkState::kGathering) > 0) return;
+  }
+  slice->was_released = true;
+  emit(BounceSourceReleased{id});
 }
 
 void BounceWriter::settle_request(BounceRequest id, BounceTime now) {
@@ -410,7 +432,9 @@ void BounceWriter::end_request(BounceRequest id, Request* request) {
 
 void BounceWriter::forget_request(BounceRequest id) {
   const Request& request = requests_.at(id);
-  if (request.state == RequestState::kEnded && request.unproven == 0 && count_of(request, ChunkState::kWriting) == 0) {
+  if (request.state != RequestState::kEnded || request.unproven > 0) return;
+  // Both are answered later, by the chunk's name.
+  if (count_of(request, ChunkState::kWriting) == 0 && count_of(request, ChunkState::kDiscarding) == 0) {
     requests_.erase(id);
   }
 }
@@ -426,7 +450,16 @@ void BounceWriter::settle_slice(BounceSlice id) {
   slices_.erase(id);
 }
 
+bool BounceWriter::has_wants() const {
+  return std::any_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return !entry.second.queued.empty() && entry.second.open < kMaxOpenRequests;
+  });
+}
+
 void BounceWriter::step(BounceTime now) {
+  for (const auto& [peer, to] : peers_) {
+    if (!to.queued.empty()) open_queued(peer, now);
+  }
   std::vector<BounceSlice> stuck;
   for (const auto& [id, request] : requests_) {
     // The forward step that a gather waits for is not the receiver's fault.
@@ -452,6 +485,17 @@ void BounceWriter::step(BounceTime now) {
     stage_turn_ = entry->first;
     refused = stage_next(entry->first, &entry->second, now) ? 0 : refused + 1;
   }
+}
+
+bool BounceWriter::awaits_frames() const {
+  return std::any_of(requests_.begin(), requests_.end(), [](const auto& entry) {
+    const Request& request = entry.second;
+    if (request.state == RequestState::kEnded) return false;
+    // A chunk without its grant, or one that was handed over and is not answered; WANTs that are out ask for more.
+    return request.state == RequestState::kEnding || count_of(request, ChunkState::kGathered) > 0 ||
+           count_of(request, ChunkState::kSent) > 0 ||
+           (request.state == RequestState::kActive && count_of(request, ChunkState::kWaiting) > 0);
+  });
 }
 
 std::optional<BounceTime> BounceWriter::next_deadline() const {

@@ -51,9 +51,14 @@ struct GatherBounceChunk {
   std::uint64_t end = 0;
   std::uint64_t staging = 0;
 };
-// Not needed any more; still answered by gathered(), at once or when it cannot be stopped.
+// Not needed any more; still answered by gathered(), at once or, where it cannot be stopped, when it ends.
 struct DropBounceGather {
   BounceChunk id;
+};
+// Its source pages are free, whatever the rest of it still waits for: each was gathered, or what is gathered of it from
+// here on is thrown away. Comes before BounceSliceEnded, or not at all when that says as much.
+struct BounceSourceReleased {
+  BounceSlice slice = 0;
 };
 // Answered by wrote() and, when that said so, by write_drained().
 struct WriteBounceChunk {
@@ -75,13 +80,14 @@ struct BounceSliceEnded {
 struct BounceSliceDrained {
   BounceSlice slice = 0;
 };
-using BounceWriterAction = std::variant<SendBounceFrame, GatherBounceChunk, DropBounceGather, WriteBounceChunk,
-                                        BounceSliceEnded, BounceSliceDrained>;
+using BounceWriterAction = std::variant<SendBounceFrame, GatherBounceChunk, DropBounceGather, BounceSourceReleased,
+                                        WriteBounceChunk, BounceSliceEnded, BounceSliceDrained>;
 
 struct BounceWriterCounters {
   std::uint64_t foreign_frames = 0;  // from another peer than the request's, or for a chunk it does not have
   std::uint64_t stale_frames = 0;    // doubled, or for a request that is over
   std::uint64_t held_out = 0;        // failures reported before every answer had come
+  std::uint64_t refused = 0;         // NACKs that ended a request of ours
 };
 
 // Role: the writing side of every bounced slice: asks for regions, has chunks gathered and written, tells the reader.
@@ -93,8 +99,12 @@ struct BounceWriterCounters {
 //   the grants in which something may still land; it is repeated as they drain.
 class BounceWriter {
  public:
-  BounceWriter(CreditScheduler* arena, BounceTimeouts timeouts, std::size_t max_inflight_chunks)
-      : arena_(arena), timeouts_(timeouts), max_inflight_(max_inflight_chunks) {}
+  BounceWriter(CreditScheduler* arena, BounceTimeouts timeouts, std::size_t max_inflight_chunks,
+               ChunkSizing sizing = {})
+      : arena_(arena), timeouts_(timeouts), max_inflight_(max_inflight_chunks), sizing_(sizing) {}
+
+  // Before the first slice.
+  void set_sizing(ChunkSizing sizing) { sizing_ = sizing; }
 
   // `max_chunk`: what both sides agreed on. `remote_arena_bytes` bounds every grant.
   void add_peer(BouncePeer peer, std::uint64_t max_chunk, std::uint64_t remote_arena_bytes);
@@ -116,6 +126,11 @@ class BounceWriter {
   void wrote(BounceChunk id, const Status& status, bool may_still_land, BounceTime now);
   void write_drained(BounceChunk id);
 
+  // At most so many WANTs leave until the next call, so that the first chunks of a large slice are on their way before
+  // its last WANT is. Never called: as many as there are.
+  void begin_turn(std::size_t wants) { wants_left_ = wants; }
+  // A WANT waits for the next turn.
+  bool has_wants() const;
   // Lends staging that became free, ends what takes too long.
   void step(BounceTime now);
   std::optional<BounceTime> next_deadline() const;
@@ -124,6 +139,9 @@ class BounceWriter {
   const BounceWriterCounters& counters() const { return counters_; }
   // Nothing is read, written or owed.
   bool is_idle() const { return slices_.empty() && requests_.empty(); }
+  // The reader's next frame lets something go on; otherwise this side's own gathers do.
+  bool awaits_frames() const;
+  std::size_t request_count() const { return requests_.size(); }
 
  private:
   enum class ChunkState : std::uint8_t {
@@ -135,6 +153,9 @@ class BounceWriter {
     kAnswered,  // ACKed, or its request was NACKed
     kUnproven,  // its write failed and may still land
     kDropped,   // given up, touches nothing
+    // Given up while it was gathered, by something that cannot be stopped: what that still reads is thrown away, so the
+    // pages are free; the staging is not.
+    kDiscarding,
   };
   struct Chunk {
     ChunkState state = ChunkState::kWaiting;
@@ -159,7 +180,7 @@ class BounceWriter {
     std::uint32_t next_stage = 0;
     std::uint32_t acked = 0;
     std::uint32_t unproven = 0;
-    std::array<std::uint32_t, 8> count{};  // of chunks by state
+    std::array<std::uint32_t, 9> count{};  // of chunks by state
     BounceTime progress_at{};
     bool cancel_sent = false;
     bool was_refused = false;
@@ -172,6 +193,7 @@ class BounceWriter {
     std::uint64_t bytes = 0;
     std::optional<BounceTime> hold_until;
     bool was_reported = false;
+    bool was_released = false;
   };
   struct Peer {
     std::uint64_t max_chunk = 0;
@@ -208,10 +230,14 @@ class BounceWriter {
   void settle_request(BounceRequest id, BounceTime now);
   void forget_request(BounceRequest id);
   void settle_slice(BounceSlice id);
+  // Says so, once, when nothing of the slice is to be gathered any more.
+  void release_source(BounceSlice id, Slice* slice);
 
   CreditScheduler* arena_;
   BounceTimeouts timeouts_;
   std::size_t max_inflight_;
+  ChunkSizing sizing_;
+  std::size_t wants_left_ = ~std::size_t{0};
   std::unordered_map<BouncePeer, Peer> peers_;
   std::map<BounceSlice, Slice> slices_;
   std::map<BounceRequest, Request> requests_;

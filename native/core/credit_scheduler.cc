@@ -42,6 +42,7 @@ void CreditScheduler::push(FlowId flow, ItemId item, std::uint32_t count, std::u
     entry.place = std::prev(ring_.end());
   }
   entry.items.push_back({item, 0, count, chunk_bytes, last_bytes});
+  waiting_ += count;
 }
 
 void CreditScheduler::leave_ring(FlowId id, Flow* flow) {
@@ -61,6 +62,7 @@ void CreditScheduler::remove(FlowId flow, ItemId item) {
     entry->second.missed_at.reset();
     if (drain_ && drain_->flow == flow) drain_.reset();
   }
+  waiting_ -= at->count - at->next;
   items.erase(at);
   if (items.empty()) leave_ring(flow, &entry->second);
 }
@@ -74,6 +76,7 @@ std::optional<CreditScheduler::Credit> CreditScheduler::grant_head(FlowId id, Fl
   flow->missed_at.reset();
   ++flow->held;
   ++granted_;
+  --waiting_;
   if (++item.next == item.count) {
     flow->items.pop_front();
     if (flow->items.empty()) {

@@ -58,6 +58,8 @@ class CreditScheduler {
   // says so, time passed.
   std::optional<Credit> next(BounceTime now);
   std::optional<BounceTime> drain_until() const;
+  // Chunks that were pushed and not granted.
+  std::uint64_t waiting() const { return waiting_; }
 
   // The region is free. Errors as of BuddyAllocator::release; nothing changes then.
   Status release(FlowId flow, std::uint64_t offset);
@@ -99,6 +101,7 @@ class CreditScheduler {
   std::unordered_map<FlowId, Flow> flows_;
   std::list<FlowId> ring_;  // flows with items
   std::uint64_t granted_ = 0;
+  std::uint64_t waiting_ = 0;
   struct Drain {
     FlowId flow = 0;
     BounceTime until;

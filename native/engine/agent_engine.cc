@@ -271,7 +271,7 @@ void AgentEngine::deliver_notices() {
 
 bool AgentEngine::may_end() const {
   if (std::chrono::steady_clock::now() >= *close_deadline_) return true;
-  return (!loop_ || loop_->unfinished() == 0) && leases_.count() == 0;
+  return (!loop_ || (loop_->unfinished() == 0 && transport_->is_at_rest())) && leases_.count() == 0;
 }
 
 std::optional<TimePoint> AgentEngine::next_wakeup() const {

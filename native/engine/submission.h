@@ -27,10 +27,12 @@ struct Submission {
 };
 
 // kEnded: a watched process has ended; `submission` is the watch. kAdvice: `error` holds what goes another way and why.
-enum class NoticeKind : std::uint8_t { kCompletion = 0, kDrained = 1, kEnded = 2, kAdvice = 3 };
+// kReleased: the submission goes on, but its source pages are not needed any more.
+enum class NoticeKind : std::uint8_t { kCompletion = 0, kDrained = 1, kEnded = 2, kAdvice = 3, kReleased = 4 };
 enum class Outcome : std::uint8_t { kTransferred = 0, kFailed = 1, kCancelled = 2 };
 
-// What the engine reports of a submission: exactly one completion and, after one that was not drained, one kDrained.
+// What the engine reports of a submission: exactly one completion, before it at most one kReleased and, after one that
+// was not drained, one kDrained.
 // The other kinds are about no submission.
 struct Notice {
   NoticeKind kind = NoticeKind::kCompletion;

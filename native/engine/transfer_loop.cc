@@ -69,6 +69,7 @@ void TransferLoop::forget_peer_if_ended(PeerId peer) {
 bool TransferLoop::step() {
   if (polls_events()) events_changed();
   poll_batches();
+  collect_released();
   collect_drained();
   return post_next();
 }
@@ -92,6 +93,19 @@ void TransferLoop::poll_batches() {
     --transfers_.at(batch.submission).in_flight;
     end_batch(id, batch, std::move(result));
     forget_peer_if_ended(batch.peer);
+  }
+}
+
+void TransferLoop::collect_released() {
+  if (batches_.empty()) return;
+  scratch_.clear();
+  transport_->take_released(&scratch_);
+  for (const BatchId id : scratch_) {
+    // What ended meanwhile said so by its completion.
+    const auto batch = batches_.find(id);
+    if (batch == batches_.end() || !batch->second.is_whole) continue;
+    notices_.push_back(
+        {.kind = NoticeKind::kReleased, .submission = batch->second.submission, .posted_at = {}, .error = {}});
   }
 }
 

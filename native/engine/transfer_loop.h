@@ -94,6 +94,7 @@ class TransferLoop {
   };
 
   void poll_batches();
+  void collect_released();
   void collect_drained();
   bool post_next();
   // Whether the head may be posted; parks or settles it otherwise.

@@ -194,6 +194,17 @@ TEST_F(AgentEngineTest, CloseWaitsForWhoeverTouchesTheMemory) {
   EXPECT_TRUE(closing.get().drained);
 }
 
+TEST_F(AgentEngineTest, CloseWaitsForATransportThatStillReads) {
+  start();
+  transport_->at_rest = false;
+  std::future<CloseReport> closing = begin_close(10s);
+  EXPECT_EQ(closing.wait_for(20ms), std::future_status::timeout);
+  transport_->at_rest = true;
+  let_steps_pass(1);
+  ASSERT_EQ(closing.wait_for(5s), std::future_status::ready);
+  EXPECT_TRUE(closing.get().drained);
+}
+
 TEST_F(AgentEngineTest, MemoryInUseAtTheDeadlineStaysMapped) {
   start();
   ASSERT_TRUE(engine_->leases().acquire());

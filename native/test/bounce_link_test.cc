@@ -8,7 +8,9 @@
 #include <thread>
 
 #include "core/bounce_frame.h"
+#include "test/fake_transport.h"
 #include "transport/bounce_metadata.h"
+#include "transport/bounce_near_link.h"
 #include "transport/bounce_socket_link.h"
 
 namespace kvt {
@@ -131,6 +133,51 @@ TEST(BounceSocketLink, BadAddressesAreRefused) {
   std::vector<PeerId> lost;
   a.progress(&frames, &lost);
   EXPECT_EQ(lost, std::vector<PeerId>{1});
+}
+
+TEST(BounceNearLink, FramesGoBySocketHereAndByMessageToEverybodyElse) {
+  test::FakeTransport below_a;
+  test::FakeTransport below_b;
+  BounceNearLink a(&below_a);
+  BounceNearLink b(&below_b);
+  ASSERT_TRUE(a.open().is_ok());
+  ASSERT_TRUE(b.open().is_ok());
+  EXPECT_LE(a.address().size(), kMaxBounceLinkAddress);
+  ASSERT_TRUE(a.add_peer(1, b.address()).is_ok());
+  ASSERT_TRUE(b.add_peer(2, a.address()).is_ok());
+  EXPECT_TRUE(a.is_announced());
+  ASSERT_TRUE(a.send(1, frame_of(5)));
+  // Somebody who claims the near peer's name is not heard.
+  below_b.messages.push_back({2, frame_of(66)});
+  std::vector<Transport::Message> at_a;
+  std::vector<Transport::Message> at_b;
+  std::vector<PeerId> lost;
+  const auto until = std::chrono::steady_clock::now() + 5s;
+  while (at_b.empty() && std::chrono::steady_clock::now() < until) {
+    a.progress(&at_a, &lost);
+    b.progress(&at_b, &lost);
+  }
+  ASSERT_EQ(at_b.size(), 1U);
+  EXPECT_EQ(at_b[0].bytes, frame_of(5));
+  EXPECT_TRUE(below_a.sent.empty());
+  // Another boot, another network namespace, another user, or one that does not say.
+  for (const std::size_t differs : {std::size_t{0}, std::size_t{16}, std::size_t{24}, std::size_t{99}}) {
+    std::vector<std::byte> address = differs == 99 ? std::vector<std::byte>{} : b.address();
+    if (differs != 99) address[differs] ^= std::byte{1};
+    const PeerId peer = static_cast<PeerId>(10 + differs);
+    ASSERT_TRUE(a.add_peer(peer, address).is_ok());
+    EXPECT_FALSE(a.is_announced());
+    ASSERT_TRUE(a.send(peer, frame_of(7)));
+    EXPECT_EQ(below_a.sent.back().peer, peer);
+    below_a.messages.push_back({peer, frame_of(8)});
+    at_a.clear();
+    a.progress(&at_a, &lost);
+    ASSERT_EQ(at_a.size(), 1U);
+    EXPECT_EQ(at_a[0].peer, peer);
+    a.remove_peer(peer);
+    EXPECT_FALSE(a.send(peer, frame_of(7)));
+  }
+  EXPECT_TRUE(lost.empty());
 }
 
 TEST(BounceMetadata, ComesBackAndLeavesTheBaseAlone) {

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <functional>
 #include <map>
@@ -119,6 +120,8 @@ class Simulation {
     return count;
   }
   std::uint64_t drained_late() const { return drained_late_; }
+  // Slices whose pages were free before they ended.
+  std::uint64_t released() const { return released_; }
 
  private:
   // A part of an arena that somebody may read or write now.
@@ -159,6 +162,7 @@ class Simulation {
     std::vector<PlanGroup> groups;
     bool ended = false;
     bool drained = false;
+    bool released = false;  // its source pages
     BounceOutcome outcome = BounceOutcome::kTransferred;
     std::string error;
   };
@@ -222,7 +226,7 @@ class Simulation {
     });
     for (auto& slice_groups : slices) {
       const BounceSlice id = ++last_slice_;
-      slices_.emplace(id, Slice{writer, key, slice_groups, false, false, BounceOutcome::kTransferred, ""});
+      slices_.emplace(id, Slice{.writer = writer, .ticket = key, .groups = slice_groups, .error = ""});
       later(start + random_() % 1500, [this, id] { submit(id); });
       if (chance(faults_.cancel_slice)) {
         later(start + random_() % 4000, [this, id] {
@@ -354,7 +358,9 @@ class Simulation {
       const auto running = agents_[a]->gathers.find(key);
       if (running == agents_[a]->gathers.end()) return;  // dropped
       agents_[a]->gathers.erase(running);
-      if (slices_.at(gather.slice).drained && !agents_[a]->is_gone)
+      // Of a slice that failed, what cannot be stopped is read in vain. Its bytes would show if they were sent.
+      const Slice& slice = slices_.at(gather.slice);
+      if (slice.drained && slice.outcome == BounceOutcome::kTransferred && !agents_[a]->is_gone)
         violate("a source page was read after the slice had drained");
       const bool fails = chance(faults_.fail_gather);
       if (!fails) {
@@ -372,6 +378,20 @@ class Simulation {
     let_go(a, running->second);
     agents_[a]->gathers.erase(running);
     agents_[a]->writer.gathered(drop.id, Status(StatusCode::kCancelled, "dropped"), now_);
+  }
+
+  // From here on the pages are others', who write into them.
+  void act(std::size_t a, BounceSourceReleased& released) {
+    Slice& slice = slices_.at(released.slice);
+    if (agents_[a]->is_gone) return;
+    if (slice.released || slice.ended) return violate("a source was released twice, or after its slice had ended");
+    slice.released = true;
+    ++released_;
+    const bool is_used = std::any_of(slices_.begin(), slices_.end(), [&slice](const auto& entry) {
+      const Slice& other = entry.second;
+      return other.ticket == slice.ticket && !other.released && !other.ended;
+    });
+    if (!is_used) std::ranges::fill(tickets_.at(slice.ticket).world->source(), std::uint8_t{0x5a});
   }
 
   void copy_pieces(std::span<const PackedGroup> groups, PackedSide side, std::uint64_t begin, std::uint64_t end,
@@ -499,7 +519,7 @@ class Simulation {
     std::set<std::uintptr_t> ambiguous;
     for (const kvt::Run& run : expected_) {
       for (std::size_t i = 0; i < run.bytes; ++i) {
-        const std::uint8_t byte = *reinterpret_cast<const std::uint8_t*>(run.source + i);
+        const std::uint8_t byte = tickets_.at(slice.ticket).world->original(run.source + i);
         const auto [entry, is_new] = want.emplace(run.destination + i, byte);
         if (!is_new && entry->second != byte) ambiguous.insert(run.destination + i);
       }
@@ -555,6 +575,7 @@ class Simulation {
   std::uint64_t last_hold_ = 0;
   BounceSlice last_slice_ = 0;
   std::uint64_t drained_late_ = 0;
+  std::uint64_t released_ = 0;
   std::string violation_;
 
  public:

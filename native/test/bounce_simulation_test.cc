@@ -5,13 +5,16 @@ namespace {
 
 TEST(BounceSimulation, WithoutFaultsEverySliceArrivesAndNothingIsLeft) {
   std::size_t checked = 0;
+  std::uint64_t released = 0;
   for (std::uint32_t seed = 1; seed <= 30; ++seed) {
     Simulation simulation(seed, {}, 2 + seed % 2, 6);
     ASSERT_NO_FATAL_FAILURE(simulation.run());
     ASSERT_NO_FATAL_FAILURE(simulation.finish(true));
     checked += simulation.bytes_checked;
+    released += simulation.released();
   }
   EXPECT_GT(checked, 50000U);
+  EXPECT_GT(released, 150U);
 }
 
 TEST(BounceSimulation, ReorderedAndDoubledFramesChangeNothing) {

@@ -38,6 +38,7 @@ class World {
         destination_(kStride * static_cast<std::size_t>(slot_count)) {
     for (std::uint8_t& byte : source_) byte = static_cast<std::uint8_t>((*random)());
     for (std::uint8_t& byte : destination_) byte = 0xee;
+    original_ = source_;
     tables_.push_back(table({piece(0, 0, kSlotBytes, 1, 0, 0)}));
     tables_.push_back(table({piece(1, 3, 17, 4, 40, 23), piece(200, 100, 9, 1, 0, 0)}));
     tables_.push_back(table({piece(0, 120, 60, 2, 120, 60), piece(60, 0, 60, 2, 120, 60)}));
@@ -51,6 +52,10 @@ class World {
     return table({whole});
   }
   std::vector<std::uint8_t>& source() { return source_; }
+  // Of the source as it was made.
+  std::uint8_t original(std::uintptr_t address) const {
+    return original_[address - reinterpret_cast<std::uintptr_t>(source_.data())];
+  }
   std::vector<std::uint8_t>& destination() { return destination_; }
   std::int32_t slot_count() const { return slot_count_; }
 
@@ -95,6 +100,7 @@ class World {
 
   std::int32_t slot_count_;
   std::vector<std::uint8_t> source_;
+  std::vector<std::uint8_t> original_;
   std::vector<std::uint8_t> destination_;
   std::vector<std::shared_ptr<const FragmentTable>> tables_;
 };

@@ -31,6 +31,10 @@ class SliceTransport final : public Transport {
     return {next, false, next == BatchState::kFailed ? Status(StatusCode::kTransport, "broken") : Status()};
   }
   BatchResult poll(BatchId) override { return {polled, false, {}}; }
+  void take_released(std::vector<BatchId>* out) override {
+    out->insert(out->end(), released.begin(), released.end());
+    released.clear();
+  }
   void take_drained(std::vector<BatchId>*) override {}
   void progress() override {}
   std::optional<TimePoint> next_wakeup(TimePoint) const override { return std::nullopt; }
@@ -43,6 +47,7 @@ class SliceTransport final : public Transport {
     const CudaEvent* after;
   };
   std::vector<Posted> posted;
+  std::vector<BatchId> released;
   BatchState next = BatchState::kInFlight;
   BatchState polled = BatchState::kInFlight;
   std::size_t max_in_flight = 8;
@@ -105,6 +110,29 @@ TEST_F(Slices, AreOneBatchWhateverTheLimits) {
   EXPECT_EQ(notice.outcome, Outcome::kTransferred);
   EXPECT_EQ(notice.bytes, 50U * 64);
   EXPECT_EQ(loop_.unfinished(), 0U);
+}
+
+TEST_F(Slices, TellOfTheirSourceOnceBeforeTheyEnd) {
+  loop_.submit(submission(1, 50));
+  loop_.submit(submission(2, 50));
+  (void)loop_.step();
+  (void)loop_.step();
+  ASSERT_EQ(transport_.posted.size(), 2U);
+  // A batch that nobody knows changes nothing.
+  transport_.released = {transport_.posted[1].batch, 999};
+  (void)loop_.step();
+  const Notice notice = only_notice();
+  EXPECT_EQ(notice.kind, NoticeKind::kReleased);
+  EXPECT_EQ(notice.submission, 2U);
+  EXPECT_EQ(loop_.unfinished(), 2U);
+  // One that ends in the same step says it by its end.
+  transport_.released = {transport_.posted[0].batch};
+  transport_.polled = BatchState::kDone;
+  (void)loop_.step();
+  const std::vector<Notice> notices = loop_.take_notices();
+  ASSERT_EQ(notices.size(), 2U);
+  EXPECT_EQ(notices[0].kind, NoticeKind::kCompletion);
+  EXPECT_EQ(notices[1].kind, NoticeKind::kCompletion);
 }
 
 TEST_F(Slices, GoToTheDeviceWithAnEventThatIsNotReached) {

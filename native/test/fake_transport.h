@@ -1,6 +1,7 @@
 #pragma once
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <optional>
 #include <set>
@@ -65,6 +66,15 @@ class FakeTransport final : public Transport {
     out->insert(out->end(), drained.begin(), drained.end());
     drained.clear();
   }
+  Status send_message(PeerId peer, std::span<const std::byte> bytes) override {
+    sent.push_back({peer, {bytes.begin(), bytes.end()}});
+    return Status::ok();
+  }
+  void take_messages(std::vector<Message>* out) override {
+    for (Message& message : messages) out->push_back(std::move(message));
+    messages.clear();
+  }
+  bool is_at_rest() const override { return at_rest; }
   void progress() override {}
   std::optional<TimePoint> next_wakeup(TimePoint now) const override {
     if (in_flight.empty() && drained.empty()) return std::nullopt;
@@ -85,6 +95,9 @@ class FakeTransport final : public Transport {
   bool connects = true;
   bool closes_drained = true;
   bool is_closed = false;
+  std::atomic<bool> at_rest{true};
+  std::vector<Message> sent;
+  std::vector<Message> messages;
   bool removed_too_early = false;
   std::optional<BatchResult> post_result;
   std::vector<PostedBatch> posted;

@@ -3,12 +3,16 @@
 #include <cstring>
 #include <utility>
 
+#include "device/inbound_flush.h"
+
 namespace kvt {
 namespace {
 
 constexpr auto kPollInterval = std::chrono::microseconds(5);
 // Tables beyond this make room for new ones where nobody else holds them.
 constexpr std::size_t kMaxTables = 256;
+// So few bytes are moved before a copy of the slots would have ended: the kernel reads them from host memory instead.
+constexpr std::uint64_t kSlotsInPlaceBytes = std::uint64_t{1} << 20;
 
 }  // namespace
 
@@ -29,7 +33,8 @@ Status BounceDeviceMover::open() {
   if (!status.is_ok()) return status;
   status = PageKernels::load(context_, &kernels_);
   if (!status.is_ok()) return status;
-  for (CudaStream* stream : {&ready_stream_, &waiting_stream_, &idle_stream_}) {
+  must_flush_ = needs_inbound_flush(*context_);
+  for (CudaStream* stream : {&gather_stream_, &waiting_stream_, &scatter_stream_, &upload_stream_}) {
     status = CudaStream::create(context_, StreamPriority::kLow, stream);
     if (!status.is_ok()) return status;
   }
@@ -49,7 +54,7 @@ void BounceDeviceMover::drop_unused_tables() {
   }
 }
 
-Status BounceDeviceMover::find_table(const std::shared_ptr<const FragmentTable>& table, const Table** out) {
+Status BounceDeviceMover::find_table(const std::shared_ptr<const FragmentTable>& table, Table** out) {
   if (const auto known = tables_.find(table.get()); known != tables_.end()) {
     *out = &known->second;
     return Status::ok();
@@ -61,11 +66,11 @@ Status BounceDeviceMover::find_table(const std::shared_ptr<const FragmentTable>&
   if (!status.is_ok()) return status;
   const std::size_t bytes = made.copy.fragments.size() * sizeof(DeviceFragment);
   status = buffers_->take(bytes, &made.buffer);
+  if (status.is_ok()) status = CudaEvent::create(context_, EventTiming::kOff, &made.uploaded);
   if (!status.is_ok()) return status;
   std::memcpy(made.buffer.host().data(), made.copy.fragments.data(), bytes);
-  status = made.buffer.upload(bytes, idle_stream_);
-  // Every other stream may read it from here on, and a table's first use is rare: these microseconds are waited for.
-  if (status.is_ok()) status = idle_stream_.synchronize();
+  status = made.buffer.upload(bytes, upload_stream_);
+  if (status.is_ok()) status = made.uploaded.record(upload_stream_);
   if (!status.is_ok()) return status;
   *out = &tables_.emplace(table.get(), std::move(made)).first->second;
   return Status::ok();
@@ -78,34 +83,52 @@ Status BounceDeviceMover::take_event(CudaEvent* out) {
   return Status::ok();
 }
 
-Status BounceDeviceMover::launch(const Job& job, const CudaStream& stream, DeviceBuffer* slots) {
+Status BounceDeviceMover::prepare(const Job& job, DeviceBuffer* slots, std::vector<Table*>* tables) {
   std::size_t slot_bytes = 0;
   for (const PackedGroup& group : *job.groups) slot_bytes += group.slots.size() * sizeof(std::int32_t);
   Status status = buffers_->take(slot_bytes, slots);
-  if (!status.is_ok()) return status;
-  std::vector<CopyPart> parts;
   std::size_t at = 0;
   for (const PackedGroup& group : *job.groups) {
-    const Table* table = nullptr;
-    status = find_table(group.table, &table);
+    Table* table = nullptr;
+    if (status.is_ok()) status = find_table(group.table, &table);
     if (!status.is_ok()) return status;
+    tables->push_back(table);
     const std::size_t bytes = group.slots.size() * sizeof(std::int32_t);
     std::memcpy(slots->host().data() + at, group.slots.data(), bytes);
-    const std::uint64_t slots_at = slots->device() + at;
-    parts.push_back({.table = &table->copy,
-                     .fragments_at = table->buffer.device(),
+    at += bytes;
+  }
+  return status;
+}
+
+Status BounceDeviceMover::launch(const Job& job, const CudaStream& stream, const DeviceBuffer& slots,
+                                 const std::vector<Table*>& tables) {
+  const bool is_in_place = job.end - job.begin <= kSlotsInPlaceBytes;
+  std::uint64_t slots_at =
+      is_in_place ? reinterpret_cast<std::uintptr_t>(slots.host().data()) : std::uint64_t{slots.device()};
+  std::size_t slot_bytes = 0;
+  std::vector<CopyPart> parts;
+  Status status;
+  for (std::size_t i = 0; i < tables.size(); ++i) {
+    const PackedGroup& group = (*job.groups)[i];
+    Table& table = *tables[i];
+    if (!table.is_uploaded) table.is_uploaded = table.uploaded.query(&status) == EventProgress::kReached;
+    if (status.is_ok() && !table.is_uploaded) status = table.uploaded.wait_on(stream);
+    if (!status.is_ok()) return status;
+    parts.push_back({.table = &table.copy,
+                     .fragments_at = table.buffer.device(),
                      .source_slots_at = job.side == PackedSide::kSource ? slots_at : 0,
                      .destination_slots_at = job.side == PackedSide::kSource ? 0 : slots_at,
                      .pair_count = static_cast<std::uint32_t>(group.slots.size()),
                      .slot_step = 1});
-    at += bytes;
+    slots_at += group.slots.size() * sizeof(std::int32_t);
+    slot_bytes += group.slots.size() * sizeof(std::int32_t);
   }
   CopyArguments arguments;
   status = make_copy_arguments(parts, &arguments);
   if (!status.is_ok()) return status;
   restrict_range(parts, job.begin, job.end, &arguments);
   arguments.linear = job.linear;
-  status = slots->upload(slot_bytes, stream);
+  if (!is_in_place) status = slots.upload(slot_bytes, stream);
   // The slots travel before the event is waited for, so that they cost nothing once it is reached.
   if (status.is_ok() && job.after != nullptr) status = job.after->wait_on(stream);
   if (!status.is_ok()) return status;
@@ -113,18 +136,31 @@ Status BounceDeviceMover::launch(const Job& job, const CudaStream& stream, Devic
   return kernels_->copy(kind, CopyMethod::kRegisters, arguments, blocks_, stream);
 }
 
-void BounceDeviceMover::start(Job job) {
-  const CurrentContext current(*context_);
-  if (!current.status().is_ok()) {
-    failed_.push_back({job.id, current.status(), false});
-    return;
-  }
+const CudaStream& BounceDeviceMover::stream_for(const Job& job) const {
+  if (job.side == PackedSide::kDestination) return scatter_stream_;
   Status ignored;
   const bool waits = job.after != nullptr && job.after->query(&ignored) == EventProgress::kPending;
-  const CudaStream& stream = waits ? waiting_stream_ : ready_stream_;
+  return waits ? waiting_stream_ : gather_stream_;
+}
+
+void BounceDeviceMover::start(Job job) {
+  const CurrentContext current(*context_);
+  Status status = current.status();
+  if (status.is_ok() && must_flush_ && job.side == PackedSide::kDestination) status = flush_inbound(*context_);
+  if (!status.is_ok()) {
+    failed_.push_back({job.id, std::move(status), false});
+    return;
+  }
+  const CudaStream& stream = stream_for(job);
   Running running;
-  Status status = launch(job, stream, &running.slots);
+  std::vector<Table*> tables;
+  status = prepare(job, &running.slots, &tables);
   if (status.is_ok()) status = take_event(&running.done);
+  if (!status.is_ok()) {
+    failed_.push_back({job.id, std::move(status), false});
+    return;
+  }
+  status = launch(job, stream, running.slots, tables);
   if (status.is_ok()) status = running.done.record(stream);
   running.job = std::move(job);
   if (status.is_ok()) {

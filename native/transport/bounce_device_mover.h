@@ -16,8 +16,10 @@
 namespace kvt {
 
 // Gathers and scatters with kernels of the arena's device.
-// Ordering: jobs that wait for no event share a stream and run in order; gathers whose event was not reached go on one
-//   of their own, so that nothing else waits for a forward step. A launched job cannot be dropped.
+// Ordering: gathers run in order, and so do scatters, beside each other; gathers whose event was not reached go on a
+// stream
+//   of their own, so that nothing else waits for a forward step. A launched job cannot be dropped. What a network card
+//   wrote is flushed, where the GPU demands it, before the scatter that reads it is launched.
 class BounceDeviceMover final : public BounceMover {
  public:
   // `blocks` bounds the multiprocessors that one job takes.
@@ -37,6 +39,9 @@ class BounceDeviceMover final : public BounceMover {
     std::shared_ptr<const FragmentTable> original;  // keeps its address from being given to another table
     CopyTable copy;
     DeviceBuffer buffer;
+    // Until it was seen reached, each launch waits for it on the device.
+    CudaEvent uploaded;
+    bool is_uploaded = false;
   };
   struct Running {
     Job job;
@@ -44,8 +49,11 @@ class BounceDeviceMover final : public BounceMover {
     CudaEvent done;
   };
 
-  Status launch(const Job& job, const CudaStream& stream, DeviceBuffer* slots);
-  Status find_table(const std::shared_ptr<const FragmentTable>& table, const Table** out);
+  const CudaStream& stream_for(const Job& job) const;
+  // Everything that can fail while the device is well; queues nothing that a job is part of.
+  Status prepare(const Job& job, DeviceBuffer* slots, std::vector<Table*>* tables);
+  Status launch(const Job& job, const CudaStream& stream, const DeviceBuffer& slots, const std::vector<Table*>& tables);
+  Status find_table(const std::shared_ptr<const FragmentTable>& table, Table** out);
   Status take_event(CudaEvent* out);
   void drop_unused_tables();
 
@@ -54,9 +62,11 @@ class BounceDeviceMover final : public BounceMover {
   std::shared_ptr<const CudaContext> context_;
   std::unique_ptr<PageKernels> kernels_;
   std::optional<DeviceBufferPool> buffers_;
-  CudaStream ready_stream_;
+  bool must_flush_ = false;
+  CudaStream gather_stream_;
   CudaStream waiting_stream_;
-  CudaStream idle_stream_;  // for uploads that are waited for
+  CudaStream scatter_stream_;
+  CudaStream upload_stream_;  // tables, which every other stream reads
   std::unordered_map<const FragmentTable*, Table> tables_;
   std::vector<CudaEvent> spare_events_;
   std::vector<Running> running_;

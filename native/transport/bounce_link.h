@@ -32,6 +32,8 @@ class BounceLink {
 
   // Readable when progress has something to do; -1: none.
   virtual int wait_fd() const { return -1; }
+  // Whether it tells of every frame; else some are only found by progress.
+  virtual bool is_announced() const { return wait_fd() >= 0; }
   virtual std::optional<TimePoint> next_wakeup(TimePoint now) const {
     (void)now;
     return std::nullopt;

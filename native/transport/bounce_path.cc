@@ -9,15 +9,25 @@
 
 #include "transport/bounce_device_mover.h"
 #include "transport/bounce_host_mover.h"
+#include "transport/bounce_near_link.h"
 #include "transport/bounce_socket_link.h"
 
 namespace kvt {
 namespace {
 
+// What one turn of the thread launches and asks for at most, so that what was gathered is written meanwhile: a launch
+// costs 10 us, a WANT 5.
+constexpr std::size_t kStartsPerTurn = 4;
+constexpr std::size_t kWantsPerTurn = 4;
 // How often peers are looked at for whether the transport below lost them.
 constexpr std::chrono::milliseconds kPeerInterval{50};
 // Slices under way to one peer. Far more than others may have, since one of them may wait for its receiver.
 constexpr std::size_t kMaxSlices = 64;
+// Frames are looked for all the time while they keep coming, where nothing announces them or a GPU would wait for a
+// thread to wake up. Unannounced ones are looked for now and then while some peer may send one: a WANT waits for half
+// of that on average, which costs a few per cent of a core.
+constexpr std::chrono::milliseconds kBusyWindow{1};
+constexpr std::chrono::microseconds kLookInterval{40};
 
 std::size_t pool_bytes(const SlotPool& pool) {
   return pool.slot_stride * static_cast<std::size_t>(pool.slot_count - 1) + pool.slot_bytes;
@@ -36,7 +46,7 @@ Status BouncePath::open() {
   if (options_.link == BounceLinkKind::kSocket) {
     link_ = std::make_unique<BounceSocketLink>();
   } else {
-    link_ = std::make_unique<BounceMessageLink>(base_.get());
+    link_ = std::make_unique<BounceNearLink>(base_.get());
   }
   status = link_->open();
   for (const int descriptor : {base_->wait_fd(), link_->wait_fd()}) {
@@ -52,24 +62,38 @@ Status BouncePath::open_arena() {
   const std::size_t bytes = credits_.arena().capacity();
   Status status;
   if (options_.arena_device >= 0) {
-    auto mover = std::make_unique<BounceDeviceMover>(options_.arena_device, options_.gather_blocks);
-    status = mover->open();
-    // Plain, so that UCX can share it too.
-    if (status.is_ok()) status = DevicePool::allocate(mover->context(), bytes, &device_arena_, PoolMaking::kPlain);
-    if (!status.is_ok()) return status;
-    arena_ = {device_arena_->base(), bytes, MemoryKind::kDevice, options_.arena_device};
-    status = base_->register_region(arena_);
-    mover_ = std::move(mover);
-    return status;
+    status = open_device_arena(bytes);
+    if (status.is_ok()) return status;
+    return Status(status.code(), "the bounce arena of " + std::to_string(bytes >> 20) + " MiB on GPU " +
+                                     std::to_string(options_.arena_device) +
+                                     " (kvCacheBounceSizeMb, bounce.sizeBytes of createAgent): " + status.message());
   }
   status = base_->allocate_region(bytes, &arena_);
-  if (!status.is_ok()) return status;
+  if (!status.is_ok()) {
+    return Status(status.code(),
+                  "the bounce arena of " + std::to_string(bytes >> 20) +
+                      " MiB (kvCacheBounceSizeMb, bounce.sizeBytes of createAgent): " + status.message());
+  }
+  writes_.set_limits(arena_.kind == MemoryKind::kDevice ? base_->device_limits() : base_->limits());
   if (arena_.kind == MemoryKind::kDevice) {
     mover_ = std::make_unique<BounceDeviceMover>(arena_.device, options_.gather_blocks);
   } else {
     mover_ = std::make_unique<BounceHostMover>();
   }
   return mover_->open();
+}
+
+Status BouncePath::open_device_arena(std::size_t bytes) {
+  auto mover = std::make_unique<BounceDeviceMover>(options_.arena_device, options_.gather_blocks);
+  Status status = mover->open();
+  // Plain, so that UCX can share it too.
+  if (status.is_ok()) status = DevicePool::allocate(mover->context(), bytes, &device_arena_, PoolMaking::kPlain);
+  if (!status.is_ok()) return status;
+  arena_ = {device_arena_->base(), bytes, MemoryKind::kDevice, options_.arena_device};
+  mover_ = std::move(mover);
+  writer_.set_sizing(kDeviceChunks);
+  writes_.set_limits(base_->device_limits());
+  return base_->register_region(arena_);
 }
 
 Status BouncePath::allocate_region(std::size_t size, Region* out) {
@@ -157,7 +181,8 @@ PeerPaths BouncePath::peer_paths(PeerId peer) const {
 }
 
 void BouncePath::take_advice(std::vector<std::string>* out) {
-  base_->take_advice(out);
+  // Null once it was given up with memory that is still in use.
+  if (base_ != nullptr) base_->take_advice(out);
   for (std::string& text : advice_) out->push_back(std::move(text));
   advice_.clear();
 }
@@ -307,6 +332,12 @@ BatchResult BouncePath::poll(BatchId batch) {
   return base_->poll(batch);
 }
 
+void BouncePath::take_released(std::vector<BatchId>* out) {
+  for (const BatchId id : std::exchange(released_, {})) {
+    if (slices_.contains(id)) out->push_back(id);
+  }
+}
+
 void BouncePath::take_drained(std::vector<BatchId>* out) {
   collect_drained();
   out->insert(out->end(), drained_.begin(), drained_.end());
@@ -317,6 +348,9 @@ void BouncePath::progress() {
   base_->progress();
   const TimePoint now = std::chrono::steady_clock::now();
   has_posted_ = false;
+  writer_.begin_turn(kWantsPerTurn);
+  starts_left_ = kStartsPerTurn;
+  start_waiting();
   check_peers(now);
   receive_frames(now);
   collect_drained();
@@ -330,6 +364,31 @@ void BouncePath::progress() {
   has_posted_ = writes_.post([this](PeerId peer) { return bounced_.contains(peer); }, &ended_writes_);
   settle_writes(now);
   act(now);
+  // Regions also come back by time alone.
+  if (credits_.arena().used() != shown_bytes_) has_changed_ = true;
+  if (std::exchange(has_changed_, false)) update_gauges();
+}
+
+void BouncePath::update_gauges() {
+  shown_bytes_ = credits_.arena().used();
+  if (options_.gauges == nullptr) return;
+  BounceGauges& gauges = *options_.gauges;
+  gauges.set(BounceGauge::kArenaBytes, credits_.arena().capacity());
+  gauges.set(BounceGauge::kArenaUsedBytes, credits_.arena().used());
+  gauges.set(BounceGauge::kChunksGranted, reader_.granted_now());
+  gauges.set(BounceGauge::kChunksWaiting, credits_.waiting());
+  gauges.set(BounceGauge::kChunksQuarantined, reader_.quarantined_now());
+  gauges.set(BounceGauge::kSlicesSending, slices_.size());
+  gauges.set(BounceGauge::kRequestsReceiving, reader_.request_count());
+  gauges.set(BounceGauge::kBytesGathered, bytes_gathered_);
+  gauges.set(BounceGauge::kBytesScattered, bytes_scattered_);
+  gauges.set(BounceGauge::kNacksSent, reader_.counters().nacks);
+  gauges.set(BounceGauge::kNacksReceived, writer_.counters().refused);
+  gauges.set(BounceGauge::kQuarantinedTotal, reader_.counters().quarantined);
+  gauges.set(BounceGauge::kReleasedUnproven, reader_.counters().released_unproven);
+  gauges.set(BounceGauge::kHeldOut, writer_.counters().held_out);
+  gauges.set(BounceGauge::kForeignFrames, reader_.counters().foreign_frames + writer_.counters().foreign_frames);
+  gauges.set(BounceGauge::kStaleFrames, reader_.counters().stale_frames + writer_.counters().stale_frames);
 }
 
 void BouncePath::check_peers(TimePoint now) {
@@ -348,6 +407,10 @@ void BouncePath::receive_frames(TimePoint now) {
   frames_.clear();
   lost_.clear();
   link_->progress(&frames_, &lost_);
+  if (!frames_.empty()) {
+    active_at_ = now;
+    has_changed_ = true;
+  }
   for (const Message& message : frames_) {
     BounceFrame frame;
     if (!decode_bounce_frame(message.bytes, &frame).is_ok()) continue;
@@ -373,10 +436,13 @@ void BouncePath::settle_jobs(TimePoint now) {
     const auto entry = jobs_.find(ended.id);
     if (entry == jobs_.end()) continue;
     const Job job = entry->second;
+    active_at_ = now;
+    has_changed_ = true;
     if (const auto* grant = std::get_if<BounceGrant>(&job.work)) {
       // On a lost device nothing says that it ended: it stays unanswered, and so does the end of its receive.
       if (ended.may_still_land) continue;
       scatters_.erase(*grant);
+      if (ended.status.is_ok()) bytes_scattered_ += job.bytes;
       reader_.scattered(*grant, ended.status.is_ok(), now);
     } else {
       const auto& chunk = std::get<BounceChunk>(job.work);
@@ -384,6 +450,7 @@ void BouncePath::settle_jobs(TimePoint now) {
         writer_.fail(job.slice, ended.status, now);
         continue;
       }
+      if (ended.status.is_ok()) bytes_gathered_ += job.bytes;
       const auto request = gathers_.find(chunk.request);
       request->second.erase(chunk.chunk);
       if (request->second.empty()) gathers_.erase(request);
@@ -425,6 +492,8 @@ void BouncePath::act(TimePoint now) {
     writer_.take_actions(&writer_actions_);
     reader_.take_actions(&reader_actions_);
     if (writer_actions_.empty() && reader_actions_.empty()) return;
+    active_at_ = now;
+    has_changed_ = true;
     for (BounceWriterAction& action : writer_actions_) std::visit([this](auto& one) { do_action(one); }, action);
     for (BounceReaderAction& action : reader_actions_) std::visit([this](auto& one) { do_action(one); }, action);
   }
@@ -439,8 +508,21 @@ BounceMover::JobId BouncePath::start_job(Job job, BounceMover::Job move) {
   const BounceMover::JobId id = ++last_job_;
   jobs_.emplace(id, std::move(job));
   move.id = id;
-  mover_->start(std::move(move));
+  // A chunk that came is out of the way of others once it is scattered.
+  if (move.side == PackedSide::kDestination) {
+    mover_->start(std::move(move));
+    return id;
+  }
+  waiting_.push_back(std::move(move));
+  start_waiting();
   return id;
+}
+
+void BouncePath::start_waiting() {
+  for (; starts_left_ > 0 && !waiting_.empty(); --starts_left_) {
+    mover_->start(std::move(waiting_.front()));
+    waiting_.pop_front();
+  }
 }
 
 void BouncePath::do_action(GatherBounceChunk& action) {
@@ -451,14 +533,23 @@ void BouncePath::do_action(GatherBounceChunk& action) {
                         .end = action.end,
                         .linear = arena_.base + action.staging,
                         .after = slice == slices_.end() ? nullptr : slice->second};
-  gathers_[action.id.request][action.id.chunk] = start_job({action.id, action.slice}, std::move(move));
+  gathers_[action.id.request][action.id.chunk] =
+      start_job({action.id, action.slice, action.end - action.begin}, std::move(move));
 }
 
 void BouncePath::do_action(DropBounceGather& action) {
   const auto request = gathers_.find(action.id.request);
   if (request == gathers_.end()) return;
   const auto job = request->second.find(action.id.chunk);
-  if (job != request->second.end()) mover_->drop(job->second);
+  if (job == request->second.end()) return;
+  const auto waiting = std::find_if(waiting_.begin(), waiting_.end(),
+                                    [&job](const BounceMover::Job& move) { return move.id == job->second; });
+  if (waiting == waiting_.end()) {
+    mover_->drop(job->second);
+    return;
+  }
+  ended_jobs_.push_back({job->second, Status(StatusCode::kCancelled, "dropped"), false});
+  waiting_.erase(waiting);
 }
 
 void BouncePath::do_action(WriteBounceChunk& action) {
@@ -489,7 +580,7 @@ void BouncePath::do_action(ScatterBounceChunk& action) {
                         .begin = action.begin,
                         .end = action.end,
                         .linear = arena_.base + action.offset};
-  scatters_[action.grant] = start_job({action.grant}, std::move(move));
+  scatters_[action.grant] = start_job({action.grant, 0, action.end - action.begin}, std::move(move));
 }
 
 void BouncePath::do_action(DropBounceScatter& action) {
@@ -504,15 +595,22 @@ std::optional<TimePoint> BouncePath::next_wakeup(TimePoint now) const {
   };
   consider(mover_->next_wakeup(now));
   consider(link_->next_wakeup(now));
-  // Frames that nothing announces are looked for while some are expected.
-  const bool expects_frames = !writer_.is_idle() || reader_.is_serving();
-  if (link_->wait_fd() < 0 && expects_frames) return now;
+  consider(next_look(now));
   consider(writer_.next_deadline());
   consider(reader_.next_deadline());
-  if (!unreachable_.empty() || !ended_.empty() || !drained_.empty()) return now;
+  if (!unreachable_.empty() || !ended_.empty() || !released_.empty() || !drained_.empty()) return now;
+  if (!waiting_.empty() || !ended_jobs_.empty() || writer_.has_wants()) return now;
   // What waits for room towards its peer is called when a batch ends, which the transport below knows.
   if (writes_.can_post() || has_posted_) return now;
   return earliest;
+}
+
+std::optional<TimePoint> BouncePath::next_look(TimePoint now) const {
+  const bool expects_frames = writer_.awaits_frames() || reader_.is_serving();
+  const bool is_busy = expects_frames && now - active_at_ < kBusyWindow;
+  if (link_->is_announced()) return is_busy && arena_.kind == MemoryKind::kDevice ? std::optional(now) : std::nullopt;
+  if (expects_frames) return is_busy ? now : now + kLookInterval;
+  return reader_.is_expecting() || !writer_.is_idle() ? std::optional(now + kLookInterval) : std::nullopt;
 }
 
 bool BouncePath::close() {
@@ -521,6 +619,7 @@ bool BouncePath::close() {
   for (const PeerId peer : peers) lose_bounce(peer, false);
   act(std::chrono::steady_clock::now());
   mover_->work(&ended_jobs_);
+  waiting_.clear();
   poll_writes(std::chrono::steady_clock::now());
   link_.reset();
   if (!mover_->is_idle()) {

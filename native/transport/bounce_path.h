@@ -1,5 +1,6 @@
 #pragma once
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <set>
@@ -62,11 +63,13 @@ class BouncePath final : public Transport {
   Status expect_inbound(PeerId peer, Ticket ticket, std::vector<InboundGroup> groups) override;
   bool end_inbound(PeerId peer, Ticket ticket) override;
   BatchResult poll(BatchId batch) override;
+  void take_released(std::vector<BatchId>* out) override;
   void take_drained(std::vector<BatchId>* out) override;
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
   int wait_fd() const override { return epoll_.get(); }
   bool has_bounce_head() const override { return true; }
+  bool is_at_rest() const override { return waiting_.empty() && mover_->is_idle() && base_->is_at_rest(); }
   Status flush_inbound() override { return base_->flush_inbound(); }
   void take_advice(std::vector<std::string>* out) override;
   bool close() override;
@@ -75,12 +78,14 @@ class BouncePath final : public Transport {
   struct Job {
     std::variant<BounceChunk, BounceGrant> work;
     BounceSlice slice = 0;
+    std::uint64_t bytes = 0;
   };
 
   static BounceTimeouts timeouts(const BounceOptions& options) { return {.request = options.request_timeout}; }
   static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
 
   Status open_arena();
+  Status open_device_arena(std::size_t bytes);
   bool is_bounced(BatchId batch) const { return slices_.contains(batch) || ended_.contains(batch); }
   // The same answer for a slice from its route to its post: a peer agrees for as long as it is there.
   bool takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const;
@@ -100,17 +105,22 @@ class BouncePath final : public Transport {
   void settle_writes(TimePoint now);
   void collect_drained();
   void act(TimePoint now);
+  void update_gauges();
+  // When frames are looked for that nothing announces.
+  std::optional<TimePoint> next_look(TimePoint now) const;
 
   void do_action(SendBounceFrame& action);
   void do_action(GatherBounceChunk& action);
   void do_action(DropBounceGather& action);
   void do_action(WriteBounceChunk& action);
+  void do_action(BounceSourceReleased& action) { released_.push_back(action.slice); }
   void do_action(BounceSliceEnded& action);
   void do_action(BounceSliceDrained& action) { drained_.push_back(action.slice); }
   void do_action(ScatterBounceChunk& action);
   void do_action(DropBounceScatter& action);
   void do_action(BounceInboundEnded& action) { ending_.erase({action.peer, action.ticket}); }
   BounceMover::JobId start_job(Job job, BounceMover::Job move);
+  void start_waiting();
 
   // Members end in reverse order: mover and link before the memory they use, epoll last of all.
   UniqueFd epoll_;
@@ -139,6 +149,7 @@ class BouncePath final : public Transport {
 
   std::unordered_map<BatchId, const CudaEvent*> slices_;  // in flight, by what their gathers wait for
   std::unordered_map<BatchId, BatchResult> ended_;
+  std::vector<BatchId> released_;
   std::vector<BatchId> drained_;
   std::set<std::pair<PeerId, Ticket>> ending_;
 
@@ -146,9 +157,18 @@ class BouncePath final : public Transport {
   std::unordered_map<BounceRequest, std::unordered_map<std::uint32_t, BounceMover::JobId>> gathers_;
   std::unordered_map<BounceGrant, BounceMover::JobId> scatters_;
   BounceMover::JobId last_job_ = 0;
+  // Gathers of this turn that may still be launched, and those that wait for the next one.
+  std::size_t starts_left_ = 0;
+  std::deque<BounceMover::Job> waiting_;
 
   BounceWrites writes_;
   bool has_posted_ = false;
+  // A frame came or went, or a job ended.
+  TimePoint active_at_{};
+  bool has_changed_ = true;
+  std::uint64_t shown_bytes_ = 0;  // of the arena in use, when the gauges were last set
+  std::uint64_t bytes_gathered_ = 0;
+  std::uint64_t bytes_scattered_ = 0;
 
   // Kept for their capacity.
   std::vector<BounceWriterAction> writer_actions_;

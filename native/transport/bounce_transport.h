@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 
+#include "core/bounce_gauges.h"
 #include "core/status.h"
 #include "transport/bounce_metadata.h"
 #include "transport/transport.h"
@@ -31,6 +32,8 @@ struct BounceOptions {
   bool link_end_proves_end = false;
   // GPU of the arena when the transport below does not allocate there itself; -1: its own memory.
   int arena_device = -1;
+  // Kept up to date from open() on; null: nobody looks.
+  std::shared_ptr<BounceGauges> gauges = nullptr;
 };
 
 // Role: puts the bounce path next to whatever `base` does: slices under a ticket that are many small pieces go through

@@ -45,7 +45,6 @@ void BounceWrites::poll(std::vector<Ended>* out) {
 }
 
 bool BounceWrites::post(const std::function<bool(PeerId)>& is_reachable, std::vector<Ended>* out) {
-  const BatchLimits limits = base_->limits();
   bool has_posted = false;
   for (std::size_t turns = writes_.size(); turns > 0; --turns) {
     const Place write = writes_.begin();
@@ -59,8 +58,8 @@ bool BounceWrites::post(const std::function<bool(PeerId)>& is_reachable, std::ve
     }
     while (write->left.bytes > 0) {
       const auto busy = in_flight_.find(write->peer);
-      if (busy != in_flight_.end() && busy->second >= limits.max_in_flight) break;
-      const Run run{write->left.source, write->left.destination, std::min(write->left.bytes, limits.max_bytes)};
+      if (busy != in_flight_.end() && busy->second >= limits_.max_in_flight) break;
+      const Run run{write->left.source, write->left.destination, std::min(write->left.bytes, limits_.max_bytes)};
       const BatchId id = ++last_batch_;
       BatchResult result = base_->post(id, write->peer, {&run, 1});
       write->left = {run.source + run.bytes, run.destination + run.bytes, write->left.bytes - run.bytes};

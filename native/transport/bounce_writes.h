@@ -18,6 +18,9 @@ class BounceWrites {
  public:
   explicit BounceWrites(Transport* base) : base_(base) {}
 
+  // Once the transport below is open. Default: nothing is posted.
+  void set_limits(const BatchLimits& limits) { limits_ = limits; }
+
   // may_still_land: collect_drained names the chunk later, unless has_drained says that it happened already.
   struct Ended {
     BounceChunk id;
@@ -54,6 +57,7 @@ class BounceWrites {
   void settle(Place write, std::vector<Ended>* out);
 
   Transport* base_;
+  BatchLimits limits_{.max_runs = 1, .max_bytes = 0, .max_in_flight = 0};
   std::list<Write> writes_;
   std::unordered_map<BatchId, Place> batches_;    // in flight
   std::unordered_map<BatchId, Place> undrained_;  // failed and may still land

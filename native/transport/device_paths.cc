@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "device/inbound_flush.h"
 #include "transport/p2p_transport.h"
 
 namespace kvt {
@@ -22,9 +23,13 @@ Status DevicePaths::open(int device) {
   if (options_.choice == PathChoice::kRdma && !options_.base_reaches_devices) {
     return Status(StatusCode::kCapability, "path 'rdma': " + why_no_rdma_);
   }
-  if (options_.choice == PathChoice::kBounce) {
+  if (options_.choice == PathChoice::kBounce && options_.arena_device != device) {
     return Status(StatusCode::kCapability,
-                  "path 'bounce': the bounce arena is host memory; use path 'auto' for a GPU's");
+                  options_.base_reaches_devices
+                      ? "path 'bounce': the bounce arena is host memory, because the agent was opened without a GPU; "
+                        "give createAgent the option device"
+                      : "path 'bounce': the host agent's bounce arena is host memory; use the nixl agent, or path "
+                        "'auto'");
   }
   context_ = std::move(context);
   status = open_p2p(device);
@@ -36,6 +41,10 @@ Status DevicePaths::open(int device) {
 Status DevicePaths::open_p2p(int device) {
   if (options_.choice == PathChoice::kRdma) {
     why_no_p2p_ = "path 'rdma' was asked for";
+    return Status::ok();
+  }
+  if (options_.choice == PathChoice::kBounce) {
+    why_no_p2p_ = "path 'bounce' was asked for";
     return Status::ok();
   }
   Status status;
@@ -107,15 +116,7 @@ Status DevicePaths::add(const Region& region) {
 Status DevicePaths::flush_inbound() const {
   // Peers of this machine write over the GPU's own link, whose order needs no help.
   if (context_ == nullptr || !options_.base_reaches_devices) return Status::ok();
-  const int ordered_for = context_->attribute(cuda::kAttributeGpuDirectRdmaWritesOrdering);
-  if (ordered_for >= cuda::kRdmaWritesOrderedForOwner) return Status::ok();
-  const CudaApi& api = context_->api();
-  if (api.cuFlushGPUDirectRDMAWrites == nullptr) {
-    return Status(StatusCode::kCapability,
-                  "the driver cannot flush what a network card wrote into GPU memory; update the NVIDIA driver");
-  }
-  return api.check(api.cuFlushGPUDirectRDMAWrites(cuda::kFlushCurrentContext, cuda::kFlushToOwner),
-                   "cuFlushGPUDirectRDMAWrites");
+  return kvt::flush_inbound(*context_);
 }
 
 void DevicePaths::take_advice(std::vector<std::string>* out) {

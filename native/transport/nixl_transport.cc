@@ -94,6 +94,7 @@ class NixlTransport final : public Transport {
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
   BatchLimits limits() const override { return kHostLimits; }
+  BatchLimits device_limits() const override { return kDeviceLimits; }
   SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
   BatchResult poll(BatchId batch) override;

@@ -21,6 +21,8 @@ struct RouterOptions {
   unsigned copy_blocks = kDefaultCopyBlocks;
   // Whether the base transport is one that can reach device memory itself (NIXL).
   bool base_reaches_devices = false;
+  // GPU of the bounce arena; -1: there is none, or it is host memory.
+  int arena_device = -1;
 };
 
 // Whether memory of one peer can be reached by a path, and why not. `reason` is never empty.

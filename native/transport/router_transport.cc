@@ -68,6 +68,7 @@ class RouterTransport final : public Transport {
   }
   bool end_inbound(PeerId peer, Ticket ticket) override { return base_->end_inbound(peer, ticket); }
   BatchResult poll(BatchId batch) override;
+  void take_released(std::vector<BatchId>* out) override { base_->take_released(out); }
   void take_drained(std::vector<BatchId>* out) override;
   Status watch_process(WatchId watch, std::span<const std::byte> metadata) override;
   void unwatch_process(WatchId watch) override { watcher_->remove(watch); }
@@ -77,6 +78,7 @@ class RouterTransport final : public Transport {
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
   int wait_fd() const override { return epoll_.get(); }
+  bool is_at_rest() const override { return base_->is_at_rest(); }
   bool close() override;
 
  private:

@@ -122,6 +122,8 @@ class Transport {
   }
 
   virtual BatchLimits limits() const = 0;
+  // Of batches between device memories.
+  virtual BatchLimits device_limits() const { return limits(); }
 
   // Asked once for each slice, when its turn comes.
   virtual SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
@@ -174,6 +176,10 @@ class Transport {
   // Appends what came from peers that were added.
   virtual void take_messages(std::vector<Message>* out) { (void)out; }
 
+  // Slices in flight whose source pages are not needed any more, whatever the slice still waits for. At most once each,
+  // and not of those that ended. Appends.
+  virtual void take_released(std::vector<BatchId>* out) { (void)out; }
+
   // Batches that failed with may_still_land and cannot touch memory any more. Appends.
   virtual void take_drained(std::vector<BatchId>* out) = 0;
 
@@ -205,6 +211,10 @@ class Transport {
   // A descriptor that polls readable when progress() has something to do, so that an idle agent need not wake up to
   // look. -1: none.
   virtual int wait_fd() const { return -1; }
+
+  // False while something that was given up still reads memory of this side, which close() would have to leave behind.
+  // An engine that closes waits for it as long as its deadline allows.
+  virtual bool is_at_rest() const { return true; }
 
   // Releases everything. False when a batch may still land: then regions stay mapped and registered, on purpose, for
   // ever.

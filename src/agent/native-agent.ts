@@ -3,6 +3,7 @@ import { ArgumentError } from '../errors.js';
 import type { PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
 import { type BounceOptions, bounceRecord, type InboundGroup, inboundRecords, resolveBounce } from './bounce.js';
+import { type BounceStats, readBounceStats } from './bounce-stats.js';
 import { CudaEvent } from './cuda-event.js';
 import { fragmentRecords } from './fragment-records.js';
 import { HostEvent } from './host-event.js';
@@ -14,9 +15,7 @@ import { PeerWatches } from './peer-watches.js';
 import { sliceShape } from './slice-shape.js';
 import type {
   CloseReport,
-  Completion,
   DataPath,
-  DrainedNotice,
   EngineMemory,
   FragmentTable,
   PathAlternative,
@@ -26,6 +25,7 @@ import type {
   ReadyEvent,
   SliceSubmission,
   SubmissionGroup,
+  SubmissionNotice,
   TransferAgent,
 } from './transfer-agent.js';
 
@@ -49,7 +49,10 @@ export interface AgentOptions {
   readonly device?: number;
   /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs. Default 16. */
   readonly copyBlocks?: number;
-  /** Default: no bounce path. The arena is host memory, so that pages in host memory are bounced. */
+  /**
+   * Default: no bounce path. The arena is memory of `device` where that is given to a `nixl` agent, and pages there are bounced; else it is
+   * host memory, and pages in host memory are.
+   */
   readonly bounce?: BounceOptions;
 }
 
@@ -92,7 +95,7 @@ class NativeTransferAgent implements TransferAgent {
   #onAdvice: ((message: string) => void) | null = null;
   /** Of prepared fragments, so that a plan made of the same ones can be explained. */
   readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
-  #listener: ((batch: readonly (Completion | DrainedNotice)[]) => void) | null = null;
+  #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
   #hasDeviceMemory = false;
   #closing: Promise<CloseReport> | null = null;
   // Reused, so that a submission allocates nothing that grows with its slots.
@@ -252,7 +255,7 @@ class NativeTransferAgent implements TransferAgent {
     attempt(() => this.#native.cancel(submission));
   }
 
-  onCompletions(listener: (batch: readonly (Completion | DrainedNotice)[]) => void): void {
+  onCompletions(listener: (batch: readonly SubmissionNotice[]) => void): void {
     this.#listener = listener;
   }
 
@@ -279,6 +282,11 @@ class NativeTransferAgent implements TransferAgent {
     for (const message of this.#advice) listener(message);
   }
 
+  bounceStats(): BounceStats | null {
+    const numbers = this.#native.bounceStats();
+    return numbers === null ? null : readBounceStats(numbers);
+  }
+
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation {
     if (!this.#peerNames.has(peer)) throw new ArgumentError(`unknown peer ${peer}`);
     const [first] = plan.groups;
@@ -303,16 +311,16 @@ class NativeTransferAgent implements TransferAgent {
 
   #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {
     const notices = readNotices(records, messages, (submission) => this.#peerOfSubmission.get(submission));
-    const ofSubmissions: (Completion | DrainedNotice)[] = [];
+    const ofSubmissions: SubmissionNotice[] = [];
     for (const notice of notices) {
       if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
-      if (notice.kind === 'completion' || notice.kind === 'drained') ofSubmissions.push(notice);
-      else this.#hear(notice);
+      if (notice.kind === 'ended' || notice.kind === 'advice') this.#hear(notice);
+      else ofSubmissions.push(notice);
     }
     if (ofSubmissions.length > 0) this.#listener?.(ofSubmissions);
   }
 
-  #hear(notice: Exclude<NativeNotice, Completion | DrainedNotice>): void {
+  #hear(notice: Exclude<NativeNotice, SubmissionNotice>): void {
     if (notice.kind === 'ended') {
       this.#watches.ended(notice.watch);
     } else if (!this.#advice.includes(notice.message)) {

@@ -49,6 +49,8 @@ export interface NativeAgent {
    */
   submit(head: Float64Array, slotPairs: Int32Array, ticket?: bigint, keys?: Float64Array): void;
   cancel(submission: number): void;
+  /** See bounce-stats.ts; null without an arena. */
+  bounceStats(): Float64Array | null;
   read(address: number, length: number): Uint8Array;
   write(address: number, bytes: Uint8Array): void;
   close(deadlineMs: number): Promise<{ readonly drained: boolean; readonly outstanding: number }>;

@@ -1,5 +1,5 @@
 import { errorOfStatus } from './native-error.js';
-import type { Completion, CompletionStatus, DrainedNotice } from './transfer-agent.js';
+import type { CompletionStatus, SubmissionNotice } from './transfer-agent.js';
 
 /** A watched process has ended. */
 export interface EndedNotice {
@@ -14,7 +14,7 @@ export interface AdviceNotice {
 }
 
 /** What native code reports. */
-export type NativeNotice = Completion | DrainedNotice | EndedNotice | AdviceNotice;
+export type NativeNotice = SubmissionNotice | EndedNotice | AdviceNotice;
 
 /** Numbers of one notice, as native/addon/notice_records.h describes them. */
 const RECORD = 9;
@@ -52,6 +52,10 @@ export function readNotices(
     }
     if (kind === 3) {
       notices.push({ kind: 'advice', message: messages?.[at / RECORD] ?? 'unknown' });
+      continue;
+    }
+    if (kind === 4) {
+      notices.push({ kind: 'released', submission });
       continue;
     }
     const peer = peerOf(submission);

@@ -2,6 +2,7 @@ import type { KvTransceiverError } from '../errors.js';
 import type { PagePool, PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
 import type { InboundGroup } from './bounce.js';
+import type { BounceStats } from './bounce-stats.js';
 
 /** A peer whose metadata was loaded. Valid until `removePeer`. */
 export type PeerHandle = number & { readonly __peer: unique symbol };
@@ -83,6 +84,18 @@ export interface DrainedNotice {
   readonly kind: 'drained';
   readonly submission: number;
 }
+
+/**
+ * Before the completion of a bounced submission: its source pages are free, whatever it still waits for. Each was gathered into the arena,
+ * or what is still gathered of it is thrown away. Not every agent says so, and none does where the completion follows at once.
+ */
+export interface ReleasedNotice {
+  readonly kind: 'released';
+  readonly submission: number;
+}
+
+/** What an agent reports of submissions. */
+export type SubmissionNotice = Completion | DrainedNotice | ReleasedNotice;
 
 /** A way that pages can take. */
 export type DataPath = 'host' | 'rdma' | 'p2p' | 'bounce';
@@ -178,7 +191,7 @@ export interface TransferAgent {
   /** What is not posted yet is dropped; the completion comes when the rest has drained. Unknown ids are ignored. */
   cancel(submission: number): void;
   /** One listener, called with batches. */
-  onCompletions(listener: (batch: readonly (Completion | DrainedNotice)[]) => void): void;
+  onCompletions(listener: (batch: readonly SubmissionNotice[]) => void): void;
 
   /**
    * Asks to hear, through `onPeerFenced`, when the process that published `metadata` has ended: nothing it started can write here
@@ -195,6 +208,9 @@ export interface TransferAgent {
   flushInbound?(): Promise<void> | null;
   /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
   onAdvice?(listener: (message: string) => void): void;
+
+  /** What its arena and the slices through it do, as the progress thread last said; null without an arena. Costs no round trip. */
+  bounceStats?(): BounceStats | null;
 
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation;
   /** Idempotent. Stops new work, lets posted work end, then releases everything. */

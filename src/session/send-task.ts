@@ -30,6 +30,7 @@ export class SendTask {
   readonly bytesPlanned: number;
   #state: SendTaskState = 'queued';
   #drained = true;
+  #needsSource = false;
   bytesDone = 0;
   postedAtMs: number | null = null;
   finishedAtMs: number | null = null;
@@ -57,9 +58,20 @@ export class SendTask {
     return this.#drained;
   }
 
+  /** Its source pages must stay as they are. False before, and with an agent that gathers them first, long before it is drained. */
+  get needsSource(): boolean {
+    return this.#needsSource;
+  }
+
   submitted(): void {
     this.#state = SEND_TASK_TRANSITIONS.next(this.#state, 'submit');
     this.#drained = false;
+    this.#needsSource = true;
+  }
+
+  /** The agent has done with the source pages, not with the rest. */
+  sourceReleased(): void {
+    this.#needsSource = false;
   }
 
   /** Nothing had to move. */
@@ -78,6 +90,7 @@ export class SendTask {
     const event = { transferred: 'complete', failed: 'fail', cancelled: 'cancel' } as const;
     this.#state = SEND_TASK_TRANSITIONS.next(this.#state, event[completion.status]);
     this.#drained = completion.drained;
+    if (completion.drained) this.#needsSource = false;
     this.bytesDone = completion.bytes;
     this.postedAtMs = completion.postedAtMs;
     this.finishedAtMs = completion.finishedAtMs;
@@ -86,6 +99,7 @@ export class SendTask {
 
   becameDrained(): void {
     this.#drained = true;
+    this.#needsSource = false;
   }
 }
 

@@ -1,4 +1,4 @@
-import type { Completion, DrainedNotice, ReadyEvent, TransferAgent } from '../agent/transfer-agent.js';
+import type { ReadyEvent, SubmissionNotice, TransferAgent } from '../agent/transfer-agent.js';
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
@@ -61,7 +61,7 @@ export interface SenderOptions {
  * Role: the context side. Turns chunks into slices, slices into submissions, completions into reports.
  * Ordering: a receiver's report goes out after all its slices and its aux are complete at the transport, never before (I4). Aux leaves as
  *   soon as its token is known, beside the last slice: nothing but the report is left to say when that slice has arrived.
- * Ownership: a request's pages are held in the ledger from its first slice until everything it submitted has drained.
+ * Ownership: a request's pages are held in the ledger from its first slice until nothing that it submitted, or will, reads them.
  */
 export class Sender {
   readonly #o: SenderOptions;
@@ -169,7 +169,7 @@ export class Sender {
     }
   }
 
-  onCompletions(batch: readonly (Completion | DrainedNotice)[]): void {
+  onCompletions(batch: readonly SubmissionNotice[]): void {
     for (const notice of batch) {
       const entry = this.#tasks.get(notice.submission);
       if (entry === undefined) {
@@ -177,7 +177,8 @@ export class Sender {
         continue;
       }
       const { task, session } = entry;
-      if (notice.kind === 'drained') task.becameDrained();
+      if (notice.kind === 'released') task.sourceReleased();
+      else if (notice.kind === 'drained') task.becameDrained();
       else task.settled(notice);
       if (task.drained) this.#tasks.delete(notice.submission);
       session.clocks.progress();
@@ -264,6 +265,7 @@ export class Sender {
     const { request } = session;
     const runs = sourceRuns(this.#o.cache, request, bounds, this.#o.self);
     this.#o.ledger.acquire(request.id, request.promptTokens.length);
+    session.pages = 'held';
     if (bounds.isLast) this.#o.ledger.complete(request.id);
     const slice: TxSlice = { ...bounds, seq: session.slices.length, runs, after, submittedAtMs: this.#o.clock.now() };
     session.addSlice(slice);
@@ -348,6 +350,7 @@ export class Sender {
       this.#settled(session);
     }
     session.clocks.setBusy(session.transferBusy);
+    if (session.sourceUnneeded) this.#releasePages(session);
     // A submission that failed above ended, and may have closed, the session already.
     if (session.outcome !== null && session.drained && this.#sessions.has(session.rid)) this.#close(session);
   }
@@ -396,14 +399,20 @@ export class Sender {
     });
   }
 
-  /** Outcome decided and nothing can touch memory: the pages are free, the session is gone. */
+  /** Outcome decided and nothing can touch memory: the session is gone. */
   #close(session: TxSession): void {
     session.close();
     this.#sessions.delete(session.rid);
     for (const ticket of session.receivers.keys()) this.#owners.delete(ticket);
     this.#auxPending.delete(session);
     if (session.auxSlot !== null) this.#o.aux.free(session.auxSlot);
-    if (this.#o.ledger.holds(session.request.id)) this.#o.ledger.settle(session.request.id);
+    this.#releasePages(session);
+  }
+
+  #releasePages(session: TxSession): void {
+    if (session.pages !== 'held') return;
+    session.pages = 'released';
+    this.#o.ledger.settle(session.request.id);
   }
 
   #maybeReport(session: TxSession, receiver: TxReceiver): void {

@@ -25,7 +25,8 @@ export const HOLD_TRANSITIONS: TransitionTable<HoldState, HoldEvent> = new Trans
  * Ownership: a held request's blocks are pinned in the cache manager, once, until its last owner lets go. The transfer is the owner that
  *   every request has (`acquire` .. `settle`); several ranks that act alike are a second one (`share` .. `unshare`), so that pages become
  *   free at the same step on all of them.
- * Invariant: pins held = requests whose transfers may still touch memory, here or, where they are shared, on any rank (I1).
+ * Invariant: pins held = requests whose transfers may still touch their pages, here or, where they are shared, on any rank (I1). What was
+ *   gathered out of them (bounce) does not touch them any more, though its transfer goes on.
  */
 export class TransferLedger {
   readonly #cache: KvCacheManager;
@@ -70,7 +71,7 @@ export class TransferLedger {
   }
 
   /**
-   * Every write is drained: unpins, unless the ranks share the hold.
+   * Nothing of the transfer touches the pages any more: unpins, unless the ranks share the hold.
    * @throws StateError when the request is not held
    */
   settle(request: RequestId): void {

@@ -91,6 +91,8 @@ export class TxSession {
   /** Our slot that the aux content is sent from, the same to every receiver. */
   auxSlot: number | null = null;
   prefixSent = false;
+  /** What the ledger holds for this session. A later request may have the same id once it was given back. */
+  pages: 'none' | 'held' | 'released' = 'none';
   #state: TxState = 'created';
   #outcome: TxOutcome | null = null;
   #error: KvTransceiverError | null = null;
@@ -150,6 +152,21 @@ export class TxSession {
 
   get drained(): boolean {
     return [...this.receivers.values()].every((receiver) => receiver.drained);
+  }
+
+  /**
+   * No submission reads the request's pages, and none will: each slice went to each receiver, or nothing is sent any more. What is still
+   * outstanding is out of the agent's own memory: aux, answers of receivers, regions of a bounce arena.
+   */
+  get sourceUnneeded(): boolean {
+    const receivers = [...this.receivers.values()];
+    const dispatched =
+      this.receiverReady &&
+      this.lastSliceSubmitted &&
+      receivers.every(({ tasks }) => tasks.length === this.slices.length);
+    return (
+      (this.#outcome !== null || dispatched) && receivers.every(({ tasks }) => !tasks.some((task) => task.needsSource))
+    );
   }
 
   addSlice(slice: TxSlice): void {

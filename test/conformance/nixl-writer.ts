@@ -1,10 +1,10 @@
 import { createAgent } from '../../src/agent/native-agent.js';
 import type {
   Completion,
-  DrainedNotice,
   FragmentTable,
   PeerHandle,
   Pool,
+  SubmissionNotice,
   TransferAgent,
 } from '../../src/agent/transfer-agent.js';
 import type { PageTable } from '../../src/mapping/page-table.js';
@@ -21,7 +21,7 @@ export interface Connection {
 export class NixlWriter {
   readonly agent: TransferAgent;
   readonly pool: Pool;
-  readonly #notices = new Collector<Completion | DrainedNotice>();
+  readonly #notices = new Collector<SubmissionNotice>();
 
   private constructor(agent: TransferAgent, pool: Pool) {
     this.agent = agent;

@@ -7,12 +7,15 @@ import { fragment, pairsOf, poolTable, Random } from './support.mjs';
 let agent;
 let pool;
 const advice = [];
+let device;
+let writer;
 
 const commands = {
-  async open({ options, sizeBytes, device }) {
+  async open({ options, sizeBytes, device: gpu }) {
+    device = gpu;
     agent = await createAgent(options);
     agent.onAdvice((message) => advice.push(message));
-    pool = await agent.allocatePool({ sizeBytes, ...(device === undefined ? {} : { device }) });
+    pool = await agent.allocatePool({ sizeBytes, ...(gpu === undefined ? {} : { device: gpu }) });
     return { metadata: await agent.metadata(), base: pool.base };
   },
   async write({ bytes, offset = 0 }) {
@@ -69,6 +72,48 @@ const commands = {
     };
     agent.onCompletions((batch) => batch.forEach(submit));
     for (let i = 0; i < 16; i++) submit();
+    return {};
+  },
+  /** Whose slices are bounced here. */
+  async meet({ metadata, base, sizeBytes }) {
+    writer = { peer: await agent.addPeer(metadata, 'writer'), base, sizeBytes };
+    return {};
+  },
+  async expect({ ticket, groups }) {
+    const prepared = groups.map(({ key, fragments, slots, slotBytes }) => {
+      const from = poolTable(writer.base, writer.sizeBytes, slotBytes, device);
+      const to = poolTable(pool.base, pool.sizeBytes, slotBytes, device);
+      return { key, slots, fragments: agent.prepareInbound(writer.peer, from, to, fragments) };
+    });
+    await agent.expectInbound(writer.peer, ticket, prepared);
+    return {};
+  },
+  async endInbound({ ticket }) {
+    await agent.endInbound(writer.peer, ticket);
+    return {};
+  },
+  async stats() {
+    return { stats: agent.bounceStats() };
+  },
+  /** Bounces all its slots into the peer's without end, until this process is killed. */
+  async floodBounced({ metadata, base, sizeBytes, slotBytes, ticket }) {
+    const peer = await agent.addPeer(metadata, 'target');
+    const table = agent.prepareFragments(
+      peer,
+      poolTable(pool.base, pool.sizeBytes, slotBytes, device),
+      poolTable(base, sizeBytes, slotBytes, device),
+      [fragment({ bytes: slotBytes })],
+    );
+    const count = Math.floor(sizeBytes / slotBytes);
+    const all = Int32Array.from({ length: count }, (_, i) => i);
+    const slotPairs = pairsOf(all, all);
+    let id = 1;
+    const submit = () => {
+      const groups = [{ fragments: table, slotPairs, key: 0 }];
+      agent.submit({ id: id++, peer, flow: id % 3, groups, after: null, ticket });
+    };
+    agent.onCompletions((batch) => batch.filter(({ kind }) => kind === 'completion').forEach(submit));
+    for (let i = 0; i < 8; i++) submit();
     return {};
   },
   async close() {

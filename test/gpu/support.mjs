@@ -111,13 +111,21 @@ export function randomFragments(random, srcSlot, dstSlot) {
 export class Log {
   #settled = new Map();
   #waiting = new Map();
+  #freeing = new Map();
   undrained = new Set();
+  /** Submissions whose pages were free before they ended. */
+  released = new Set();
 
   constructor(agent) {
     agent.onCompletions((batch) => {
       for (const notice of batch) {
         if (notice.kind === 'drained') {
           this.undrained.delete(notice.submission);
+          continue;
+        }
+        this.#freeing.get(notice.submission)?.();
+        if (notice.kind === 'released') {
+          this.released.add(notice.submission);
           continue;
         }
         if (!notice.drained) this.undrained.add(notice.submission);
@@ -127,6 +135,11 @@ export class Log {
         this.#waiting.delete(notice.submission);
       }
     });
+  }
+
+  /** Resolves when its pages are free; asked for before the submission. */
+  releasedOf(id) {
+    return new Promise((resolve) => this.#freeing.set(id, resolve));
   }
 
   async of(id) {

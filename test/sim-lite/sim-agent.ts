@@ -1,13 +1,13 @@
 import type {
   CloseReport,
   Completion,
-  DrainedNotice,
   FragmentTable,
   PathExplanation,
   PeerHandle,
   Pool,
   ReadyEvent,
   SliceSubmission,
+  SubmissionNotice,
   TransferAgent,
 } from '../../src/agent/transfer-agent.js';
 import type { Clock } from '../../src/clock.js';
@@ -15,12 +15,14 @@ import { ArgumentError, TransportError } from '../../src/errors.js';
 import type { PageTable } from '../../src/mapping/page-table.js';
 import type { Fragment } from '../../src/mapping/transfer-plan.js';
 
-/** What happens to the next submission that becomes runnable. */
-export type Script = 'transfer' | 'fail' | 'fail-undrained' | 'hang';
+/** What happens to the next submission that becomes runnable. 'bounce': its pages are gathered, and it hangs. */
+export type Script = 'transfer' | 'fail' | 'fail-undrained' | 'hang' | 'bounce';
 
 interface Work {
   readonly submission: SliceSubmission;
   cancelled: boolean;
+  /** Puts down what was gathered. */
+  scatter?: () => number;
 }
 
 /**
@@ -101,7 +103,7 @@ export class SimAgent implements TransferAgent {
   #queue: Work[] = [];
   #hanging: Work[] = [];
   #undrained: number[] = [];
-  #listener: (batch: readonly (Completion | DrainedNotice)[]) => void = () => {};
+  #listener: (batch: readonly SubmissionNotice[]) => void = () => {};
   #nextPeer = 1;
   #nextEvent = 1;
 
@@ -175,7 +177,7 @@ export class SimAgent implements TransferAgent {
     for (const work of [...this.#queue, ...this.#hanging]) if (work.submission.id === id) work.cancelled = true;
   }
 
-  onCompletions(listener: (batch: readonly (Completion | DrainedNotice)[]) => void): void {
+  onCompletions(listener: (batch: readonly SubmissionNotice[]) => void): void {
     this.#listener = listener;
   }
 
@@ -190,7 +192,7 @@ export class SimAgent implements TransferAgent {
 
   /** Moves everything that can move, one batch of completions. Returns how many submissions ended. */
   run(): number {
-    const batch: (Completion | DrainedNotice)[] = [];
+    const batch: SubmissionNotice[] = [];
     const later: Work[] = [];
     for (const work of this.#queue) {
       const event = work.submission.after as SimEvent | null;
@@ -207,10 +209,10 @@ export class SimAgent implements TransferAgent {
 
   /** What hung ends well (or as cancelled), what was undrained is proven drained. */
   release(): void {
-    const batch: (Completion | DrainedNotice)[] = [];
+    const batch: SubmissionNotice[] = [];
     for (const work of this.#hanging) {
       if (work.cancelled) batch.push(this.#completion(work, 'cancelled', 0, true, null));
-      else batch.push(this.#completion(work, 'transferred', this.#copy(work.submission), true, null));
+      else batch.push(this.#completion(work, 'transferred', this.#arrive(work), true, null));
     }
     for (const submission of this.#undrained) batch.push({ kind: 'drained', submission });
     this.#hanging = [];
@@ -218,11 +220,14 @@ export class SimAgent implements TransferAgent {
     if (batch.length > 0) this.#listener(batch);
   }
 
-  #runOne(work: Work, batch: (Completion | DrainedNotice)[]): void {
+  #runOne(work: Work, batch: SubmissionNotice[]): void {
     const script = this.scripts.shift() ?? 'transfer';
     if (script === 'hang') this.#hanging.push(work);
-    else if (script === 'transfer')
-      batch.push(this.#completion(work, 'transferred', this.#copy(work.submission), true, null));
+    else if (script === 'bounce') {
+      work.scatter = this.#gather(work.submission);
+      this.#hanging.push(work);
+      batch.push({ kind: 'released', submission: work.submission.id });
+    } else if (script === 'transfer') batch.push(this.#completion(work, 'transferred', this.#arrive(work), true, null));
     else {
       const drained = script === 'fail';
       if (!drained) this.#undrained.push(work.submission.id);
@@ -243,9 +248,13 @@ export class SimAgent implements TransferAgent {
     return { kind: 'completion', submission, status, bytes, drained, postedAtMs, finishedAtMs: now, error };
   }
 
-  #copy(submission: SliceSubmission): number {
-    const target = this.#fabric.agent(this.#peers.get(submission.peer) ?? '');
-    let moved = 0;
+  #arrive(work: Work): number {
+    return (work.scatter ?? this.#gather(work.submission))();
+  }
+
+  /** Reads the pages now. @returns what writes them at the target, and says how many bytes that were */
+  #gather(submission: SliceSubmission): () => number {
+    const pieces: { readonly to: number; readonly bytes: Uint8Array }[] = [];
     for (const { fragments, slotPairs } of submission.groups) {
       for (let i = 0; i < slotPairs.length; i += 2) this.onMove(slotPairs[i] ?? 0, slotPairs[i + 1] ?? 0, fragments);
       const table = this.#tables[fragments];
@@ -258,13 +267,16 @@ export class SimAgent implements TransferAgent {
           const from = source.base + (slotPairs[i] ?? 0) * source.slotStride + fragment.srcOffset;
           const to = destination.base + (slotPairs[i + 1] ?? 0) * destination.slotStride + fragment.dstOffset;
           for (let piece = 0; piece < fragment.count; piece += 1) {
-            const bytes = this.bytesAt(from + piece * fragment.srcStride, fragment.bytes);
-            target?.writeBytes(to + piece * fragment.dstStride, bytes);
-            moved += fragment.bytes;
+            const bytes = this.readBytes(from + piece * fragment.srcStride, fragment.bytes);
+            pieces.push({ to: to + piece * fragment.dstStride, bytes });
           }
         }
       }
     }
-    return moved;
+    return () => {
+      const target = this.#fabric.agent(this.#peers.get(submission.peer) ?? '');
+      for (const { to, bytes } of pieces) target?.writeBytes(to, bytes);
+      return pieces.reduce((sum, { bytes }) => sum + bytes.length, 0);
+    };
   }
 }

@@ -1,9 +1,9 @@
-import type { Completion, DrainedNotice, TransferAgent } from '../../src/agent/transfer-agent.js';
+import type { Completion, SubmissionNotice, TransferAgent } from '../../src/agent/transfer-agent.js';
 import { withDeadline } from './deadline.js';
 
 /** Everything an agent reported, and a way to wait for one submission. */
 export class CompletionLog {
-  readonly notices: (Completion | DrainedNotice)[] = [];
+  readonly notices: SubmissionNotice[] = [];
   readonly #waiting = new Map<number, (completion: Completion) => void>();
 
   constructor(agent: TransferAgent) {

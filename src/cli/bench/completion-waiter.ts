@@ -1,4 +1,4 @@
-import type { Completion, DrainedNotice } from '../../agent/transfer-agent.js';
+import type { Completion, SubmissionNotice } from '../../agent/transfer-agent.js';
 
 /** Longer than any run: the timer exists only to be there. */
 const KEEP_ALIVE_MS = 3_600_000;
@@ -16,7 +16,7 @@ export class CompletionWaiter {
     return new Promise((resolve) => this.#waiting.set(submission, resolve));
   }
 
-  accept(batch: readonly (Completion | DrainedNotice)[]): void {
+  accept(batch: readonly SubmissionNotice[]): void {
     for (const notice of batch) {
       if (notice.kind !== 'completion') continue;
       this.#waiting.get(notice.submission)?.(notice);

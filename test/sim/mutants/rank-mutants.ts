@@ -173,4 +173,16 @@ export const RANK_MUTANTS: readonly Mutant[] = [
     find: '        this.#giveRegion(work);\n      },',
     replace: '        if (!work.cancelled) this.#giveRegion(work);\n      },',
   },
+  {
+    name: 'pages are given back before the last slice was handed over',
+    file: 'src/session/tx-session.ts',
+    find: '(this.#outcome !== null || dispatched) && receivers',
+    replace: 'receivers',
+  },
+  {
+    name: 'a task needs its source no more from its post on',
+    file: 'src/session/send-task.ts',
+    find: 'this.#needsSource = true;',
+    replace: 'this.#needsSource = false;',
+  },
 ];

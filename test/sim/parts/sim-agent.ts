@@ -1,14 +1,13 @@
 import type {
   CloseReport,
-  Completion,
   CompletionStatus,
-  DrainedNotice,
   FragmentTable,
   PathExplanation,
   PeerHandle,
   Pool,
   ReadyEvent,
   SliceSubmission,
+  SubmissionNotice,
   TransferAgent,
 } from '../../../src/agent/transfer-agent.js';
 import { ArgumentError, TransportError } from '../../../src/errors.js';
@@ -122,8 +121,8 @@ export class SimAgent implements TransferAgent {
   readonly #tables: Bound[] = [];
   readonly #flows = new Map<number, Work[]>();
   readonly #live = new Map<number, Work>();
-  #batch: (Completion | DrainedNotice)[] = [];
-  #listener: (batch: readonly (Completion | DrainedNotice)[]) => void = () => {};
+  #batch: SubmissionNotice[] = [];
+  #listener: (batch: readonly SubmissionNotice[]) => void = () => {};
   #pumpPending = false;
   #nextPeer = 1;
   #nextEvent = 1;
@@ -230,7 +229,7 @@ export class SimAgent implements TransferAgent {
     this.#pumpSoon();
   }
 
-  onCompletions(listener: (batch: readonly (Completion | DrainedNotice)[]) => void): void {
+  onCompletions(listener: (batch: readonly SubmissionNotice[]) => void): void {
     this.#listener = listener;
   }
 
@@ -340,6 +339,8 @@ export class SimAgent implements TransferAgent {
       return this.memory.words(from, sizeBytes)?.slice() ?? new Uint32Array(0);
     });
     work.region = { arena, bytes, gathered };
+    // From here on the pages are others', whatever becomes of the region.
+    this.#report({ kind: 'released', submission: work.submission.id });
     return true;
   }
 
@@ -484,7 +485,7 @@ export class SimAgent implements TransferAgent {
     this.#report({ kind: 'drained', submission: work.submission.id });
   }
 
-  #report(notice: Completion | DrainedNotice): void {
+  #report(notice: SubmissionNotice): void {
     this.#batch.push(notice);
     if (this.#batch.length > 1) return;
     this.#fabric.scheduler.at(this.#random.real(0.005, 0.3), this.process, () => {

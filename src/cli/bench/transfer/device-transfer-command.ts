@@ -35,7 +35,7 @@ interface DeviceTransferRow {
   readonly memory: 'device';
   readonly gpus: readonly [number, number];
   /** `split`: each page is a receiver's share of a larger one. */
-  readonly kind: 'pages' | 'split';
+  readonly kind: PageShape['kind'];
   /** Of what lies together on both sides. */
   readonly pageBytes: number;
   readonly bytes: number;

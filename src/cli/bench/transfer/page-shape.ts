@@ -14,7 +14,7 @@ import {
 /** What is moved for each pair of slots, and how many pairs pools of one size have room for. */
 export interface PageShape {
   readonly label: string;
-  readonly kind: 'pages' | 'split';
+  readonly kind: 'pages' | 'split' | 'layers';
   /** Of what lies together on both sides. */
   readonly pieceBytes: number;
   readonly bytesPerPair: number;

@@ -1,6 +1,7 @@
 // The receiving process of `bench transfer`: lends its memory and checks what arrived in it.
 import { KvTransceiverError, StateError } from '../../../errors.js';
 import { type BenchAgent, openAgent } from '../open-agent.js';
+import { BounceReceiver } from './bounce-receiver.js';
 import { pageTableOf, pageTokens } from './page-set.js';
 import type { ReceiverAnswer, ReceiverCommand } from './receiver-messages.js';
 import { SPLIT, splitDestinationTable } from './split-page-set.js';
@@ -10,6 +11,7 @@ interface Opened extends BenchAgent {
 }
 
 const opened = new Map<string, Opened>();
+const bounced = new BounceReceiver();
 
 async function answer(command: ReceiverCommand): Promise<ReceiverAnswer> {
   if (command.kind === 'open') {
@@ -20,6 +22,7 @@ async function answer(command: ReceiverCommand): Promise<ReceiverAnswer> {
     opened.set(lane, { ...bench, base });
     return { kind: 'opened', metadata: await bench.agent.metadata(), base };
   }
+  if (command.kind !== 'verify') return bounced.answer(command);
   const receiver = opened.get(command.lane);
   if (receiver === undefined) throw new StateError(`agent ${command.lane} was not opened`);
   const { content, base } = receiver;
@@ -49,7 +52,7 @@ function describe(error: unknown): ReceiverAnswer {
 
 async function end(): Promise<void> {
   setTimeout(() => process.exit(1), 1000).unref();
-  await Promise.all([...opened.values()].map(({ agent }) => agent.close(500)));
+  await Promise.all([...[...opened.values()].map(({ agent }) => agent.close(500)), bounced.close(500)]);
   process.exit(0);
 }
 

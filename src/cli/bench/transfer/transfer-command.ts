@@ -9,6 +9,7 @@ import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.
 import { Progress } from '../progress.js';
 import { type Percentiles, percentilesOf } from '../statistics.js';
 import { formatBytes, renderTable } from '../text-table.js';
+import { bounceTransferCommand } from './bounce-transfer-command.js';
 import { deviceTransferCommand } from './device-transfer-command.js';
 import { POOL_OVER_MOVED } from './page-set.js';
 import { ReceiverProcess } from './receiver-process.js';
@@ -46,6 +47,7 @@ export async function transferCommand(args: readonly string[]): Promise<number> 
       `--page-bytes: ${odd} is not an even size from ${MIN_PAGE_BYTES} to --total-bytes (${options.totalBytes})`,
     );
   }
+  if (options.path === 'bounce') return bounceTransferCommand(options);
   if (options.memory === 'device') return deviceTransferCommand(options);
   for (const agent of options.agents ?? []) await requireAgent('--agents', agent);
   const agents =

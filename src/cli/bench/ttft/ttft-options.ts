@@ -153,6 +153,12 @@ export function checkTtftOptions(options: TtftOptions, typed: readonly string[])
     throw new UsageError('--prefix-hit: the trace says what prompts share; leave out one of --trace, --prefix-hit');
   }
   if (trace === null && isTyped('--speed')) throw new UsageError('--speed: needs --trace');
+  if (options.bounceMb !== null && options.path !== null) {
+    throw new UsageError('--path: every slice is bounced with --bounce-mb; leave out one of them');
+  }
+  if (options.bounceMb !== null && options.memory === 'device' && options.agent === 'host') {
+    throw new UsageError('--bounce-mb: pages on a GPU are bounced by NIXL; add --agent nixl');
+  }
   if (options.agent === 'nixl' && isTyped('--link-gbps') && options.linkGbps !== null) {
     throw new UsageError('--link-gbps: only the host agent can be paced; leave it out with --agent nixl');
   }
