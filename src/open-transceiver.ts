@@ -17,6 +17,7 @@ import {
 } from './mapping/index.js';
 import { PACKAGE_VERSION } from './package-version.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
+import type { FallbackNotice } from './session/transfer-observer.js';
 import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
 import type { Messenger } from './wire/index.js';
 
@@ -72,6 +73,9 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
       );
     if (options.place !== undefined) checkPlace(options.place, 'place');
     for (const { setting, message } of warnings) log.warn(`${setting}: ${message}`);
+    const fallbacks = warnings.map(({ setting, message }): FallbackNotice => {
+      return { source: setting === 'backend' ? 'backend' : 'config', message: `${setting}: ${message}` };
+    });
     const memory = pageMemory(options);
     const pool = await agent.allocatePool({
       sizeBytes: layout.sizeBytes,
@@ -108,6 +112,7 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
       rankInfo,
       newTicket: randomId,
       log,
+      fallbacks,
     });
     return { transceiver, pageTable };
   } catch (error) {

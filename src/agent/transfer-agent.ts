@@ -114,6 +114,12 @@ export interface CloseReport {
   readonly outstanding: number;
 }
 
+/** Use of an agent's bounce arena. */
+export interface ArenaUse {
+  readonly sizeBytes: number;
+  readonly usedBytes: number;
+}
+
 /**
  * Moves pages to peers. One native progress thread does all the work; no method waits for a peer, a device or the transport.
  */
@@ -196,6 +202,8 @@ export interface TransferAgent {
   /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
   onAdvice?(listener: (message: string) => void): void;
 
+  /** Null without an arena; agents that cannot tell leave it out. */
+  arenaUse?(): ArenaUse | null;
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation;
   /** Idempotent. Stops new work, lets posted work end, then releases everything. */
   close(deadlineMs: number): Promise<CloseReport>;

@@ -7,12 +7,13 @@ import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js'
 import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
 import { validateRequest } from './create-request.js';
-import { EventSink, type ExecutorEvents, type RequestEvents } from './executor-events.js';
+import { type ExecutorDump, executorDump } from './executor-dump.js';
+import { EventSink, type ExecutorEvents, type ExecutorObserver, type RequestEvents } from './executor-events.js';
 import { type ContextIdentity, ForwardStage, type StepInFlight, type StepResult } from './forward-stage.js';
 import { GenerationTransfer } from './generation-transfer.js';
 import type { ModelEngine } from './model-engine.js';
 import { RankConsensus, type RankGroupStats } from './rank-consensus.js';
-import type { LlmRequest } from './request.js';
+import type { LlmRequest, RequestState } from './request.js';
 import { hasTransfer, RequestEndings } from './request-endings.js';
 import { type Entry, RequestTable } from './request-table.js';
 import { checkLimits, planStep, type SchedulerLimits, type StepPlan } from './scheduler.js';
@@ -55,6 +56,7 @@ export interface ExecutorStats {
   /** Forwards that were launched. */
   readonly steps: number;
   readonly live: number;
+  readonly requestsByState: Readonly<Record<RequestState, number>>;
   /** Null on a server of one rank. */
   readonly rankGroup: RankGroupStats | null;
 }
@@ -173,6 +175,12 @@ export class Executor {
     if (this.#ranks !== null) this.#ranks.submit(request, events);
     else this.#context.added(this.#table.add(request, events, this.#clock.now()));
     this.#wake.raise();
+    this.#events.submitted(request, this.#clock);
+  }
+
+  /** Lets an observer hear what happens from now on. @returns takes it away again; idempotent */
+  observe(observer: ExecutorObserver): () => void {
+    return this.#events.observe(observer);
   }
 
   /** Ends a request for its user. False: nothing to cancel (unknown, finished, or cancelled before). */
@@ -195,8 +203,17 @@ export class Executor {
       turns: this.#turns,
       steps: this.#steps,
       live: this.#liveCount,
+      requestsByState: this.#table.countStates(),
       rankGroup: this.#ranks?.stats() ?? null,
     };
+  }
+
+  /**
+   * Every live request and its state, for an operator who asks what the loop waits for; JSON-serialisable. No tokens.
+   * @param options.maxEntries what is left out is counted. Default 100
+   */
+  dump(options: { readonly maxEntries?: number } = {}): ExecutorDump {
+    return executorDump(this.#phase, this.stats(), this.#table, this.#clock.now(), options.maxEntries);
   }
 
   /**

@@ -113,6 +113,16 @@ export class PeerRegistry {
     return [...this.#byEndpoint.values()];
   }
 
+  /** HELLOs of ours that nobody has answered yet. */
+  get greetingCount(): number {
+    return this.#greetings.size;
+  }
+
+  /** Ms since a peer was last heard. */
+  silentMs(peer: Peer): number {
+    return this.#clock.now() - (this.#lastHeardMs.get(peer) ?? this.#clock.now());
+  }
+
   at(endpoint: string): Peer | null {
     return this.#byEndpoint.get(endpoint) ?? null;
   }

@@ -47,6 +47,8 @@ export class RxSession {
   /** Our aux slot, or -1: none wanted, or none free yet. */
   auxSlot = -1;
   firstProgressAtMs: number | null = null;
+  /** What REQUEST_DATA carries: valid, or ''. */
+  traceparent = '';
   /** When pages whose writers are not drained are released without proof; null while the outcome is open. */
   releaseAtMs: number | null = null;
   #instance: RankInfo | null = null;

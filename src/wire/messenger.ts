@@ -1,3 +1,5 @@
+import type { MessengerCounts } from './messenger-counters.js';
+
 /**
  * Carries control frames between ranks. Nothing may assume order between peers, nor that a frame sent is a frame received.
  */
@@ -12,6 +14,8 @@ export interface Messenger {
   onDisconnect(listener: (endpoint: string) => void): void;
   /** Drops the connection and what is queued for it. */
   forget(endpoint: string): void;
+  /** What was carried and dropped since it was opened. */
+  counts?(): MessengerCounts;
   /** Sends what can be sent within `lingerMs`, then closes. */
   close(lingerMs: number): Promise<void>;
 }
