@@ -25,7 +25,14 @@ export {
   type ExecutorOptions,
   type ExecutorStats,
 } from './executor/executor.js';
-export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor/executor-events.js';
+export type { ExecutorDump, RequestDump } from './executor/executor-dump.js';
+export type {
+  ExecutorEvents,
+  ExecutorObserver,
+  RequestEvents,
+  RequestOutcome,
+  StepReport,
+} from './executor/executor-events.js';
 export type * from './executor/model-engine.js';
 export type { RankGroupStats } from './executor/rank-consensus.js';
 export type {
@@ -39,6 +46,7 @@ export type {
 export type { SchedulerLimits } from './executor/scheduler.js';
 export * from './geometry/index.js';
 export * from './mapping/index.js';
+export * from './observe/index.js';
 export { type OpenedTransceiver, type OpenTransceiverOptions, openTransceiver } from './open-transceiver.js';
 export * from './rank-group/index.js';
 export type {
@@ -48,9 +56,18 @@ export type {
   SliceTiming,
   TransferTimings,
 } from './session/cache-transceiver.js';
+export type {
+  FallbackNotice,
+  ReceiverAsked,
+  SliceEnd,
+  TransferObserver,
+  TransferSide,
+  TransferStart,
+} from './session/transfer-observer.js';
 export {
   KvCacheTransceiver,
   type TransceiverCloseReport,
+  type TransceiverDump,
   type TransceiverLog,
   type TransceiverParts,
   type TransceiverStats,
