@@ -15,7 +15,7 @@ import {
   SINGLE_RANK,
   withAux,
 } from './mapping/index.js';
-import type { Observation } from './observe/observation.js';
+import { Observation } from './observe/observation.js';
 import { PACKAGE_VERSION } from './package-version.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
 import type { FallbackNotice } from './session/transfer-observer.js';
@@ -73,7 +73,7 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
   const { config, warnings } = options.config;
   const { auxSlotCount = 256, clock = new SystemClock() } = options;
   try {
-    const observation = options.observation ?? (await observationOf(config, clock));
+    const observation = options.observation ?? observationOf(config, clock);
     const log = options.log ?? observation?.logging?.log ?? SILENT;
     if (agent.kind !== 'sim' && agent.kind !== config.backend.toLowerCase())
       throw new ConfigError(
@@ -130,11 +130,8 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
   }
 }
 
-/** Loaded only where it is asked for: nobody else waits for the libraries behind it. */
-async function observationOf(config: CacheTransceiverConfig, clock: Clock): Promise<Observation | null> {
-  if (!config.metrics && !config.tracing) return null;
-  const { Observation } = await import('./observe/observation.js');
-  return new Observation({ config, clock });
+function observationOf(config: CacheTransceiverConfig, clock: Clock): Observation | null {
+  return config.metrics || config.tracing ? new Observation({ config, clock }) : null;
 }
 
 /** Exactly the fields of a place, whatever else the object carries. */

@@ -1,4 +1,5 @@
-import { type DestinationStream, destination, pino } from 'pino';
+import type { DestinationStream } from 'pino';
+import { pinoLibrary } from './libraries.js';
 import type { LogFields, Logger } from './logger.js';
 
 /** What never leaves in a line, whoever hands it in: keys, what opens memory, what users wrote. */
@@ -33,11 +34,12 @@ export interface LoggerOptions {
  */
 export function createLogger(options: LoggerOptions = {}): Logger {
   const { level = 'info', fields = {}, stream } = options;
+  const { pino, destination, stdTimeFunctions } = pinoLibrary();
   return pino(
     {
       level,
       base: fields,
-      timestamp: pino.stdTimeFunctions.isoTime,
+      timestamp: stdTimeFunctions.isoTime,
       formatters: { level: (label) => ({ level: label }) },
       redact: { paths: SECRETS.flatMap((name) => [name, `*.${name}`]), censor: '[redacted]' },
     },

@@ -1,4 +1,4 @@
-import { Registry } from 'prom-client';
+import type { Registry } from 'prom-client';
 import type { CoordinatorObserver } from '../coordinator/coordinator-observer.js';
 import type { ExecutorObserver } from '../executor/executor-events.js';
 import type { LlmRequest } from '../executor/request.js';
@@ -8,6 +8,7 @@ import type { TransferObserver } from '../session/transfer-observer.js';
 import { parseTraceparent } from '../wire/trace-context.js';
 import { BoundedLabel } from './bounded-label.js';
 import { CountedTotals } from './counted-total.js';
+import { promClient } from './libraries.js';
 import { MetricSet } from './metric-set.js';
 import { type Observed, once } from './observed.js';
 
@@ -43,7 +44,7 @@ export class KvMetrics {
 
   /** @throws ConfigError when the registry has metrics of this package already */
   constructor(options: { readonly registry?: Registry } = {}) {
-    this.registry = options.registry ?? new Registry();
+    this.registry = options.registry ?? new (promClient().Registry)();
     this.#set = new MetricSet(
       this.registry,
       () => this.#now(),

@@ -1,5 +1,6 @@
-import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+import type { Counter, Histogram, Registry } from 'prom-client';
 import { ConfigError } from '../errors.js';
+import { promClient } from './libraries.js';
 import { METRICS, type MetricDefinition, type MetricKey } from './metric-catalogue.js';
 
 type Labels = Readonly<Record<string, string>>;
@@ -27,6 +28,7 @@ export class MetricSet {
     readGauge: (key: MetricKey) => Iterable<readonly [Labels, number]>,
   ) {
     this.#registry = registry;
+    const prom = promClient();
     const taken = Object.values(METRICS).find(({ name }) => registry.getSingleMetric(name) !== undefined);
     if (taken !== undefined)
       throw new ConfigError(
@@ -36,15 +38,15 @@ export class MetricSet {
       const { name, help, type } = definition;
       const common = { name, help, labelNames: Object.keys(definition.labels), registers: [registry] };
       if (type === 'histogram') {
-        const histogram = new Histogram({ ...common, buckets: [...(definition.buckets ?? [])] });
+        const histogram = new prom.Histogram({ ...common, buckets: [...(definition.buckets ?? [])] });
         for (const labels of initialSeries(definition)) histogram.zero(labels);
         this.#histograms.set(key, histogram);
       } else if (type === 'counter') {
-        const counter = new Counter({ ...common, collect: beforeRead });
+        const counter = new prom.Counter({ ...common, collect: beforeRead });
         for (const labels of initialSeries(definition)) counter.inc(labels, 0);
         this.#counters.set(key, counter);
       } else {
-        new Gauge({
+        new prom.Gauge({
           ...common,
           collect() {
             this.reset();
