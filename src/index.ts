@@ -2,6 +2,7 @@
 
 export { agentOptions } from './agent/agent-options.js';
 export type { BounceOptions, InboundGroup } from './agent/bounce.js';
+export type { BounceStats } from './agent/bounce-stats.js';
 export { CudaDevice } from './agent/cuda-device.js';
 export { CudaEvent, type CudaEventState } from './agent/cuda-event.js';
 export { CudaStream, type StreamPriority } from './agent/cuda-stream.js';

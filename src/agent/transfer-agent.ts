@@ -2,6 +2,7 @@ import type { KvTransceiverError } from '../errors.js';
 import type { PagePool, PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
 import type { InboundGroup } from './bounce.js';
+import type { BounceStats } from './bounce-stats.js';
 
 /** A peer whose metadata was loaded. Valid until `removePeer`. */
 export type PeerHandle = number & { readonly __peer: unique symbol };
@@ -114,12 +115,6 @@ export interface CloseReport {
   readonly outstanding: number;
 }
 
-/** Use of an agent's bounce arena. */
-export interface ArenaUse {
-  readonly sizeBytes: number;
-  readonly usedBytes: number;
-}
-
 /**
  * Moves pages to peers. One native progress thread does all the work; no method waits for a peer, a device or the transport.
  */
@@ -202,8 +197,9 @@ export interface TransferAgent {
   /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
   onAdvice?(listener: (message: string) => void): void;
 
-  /** Null without an arena; agents that cannot tell leave it out. */
-  arenaUse?(): ArenaUse | null;
+  /** What its arena and the slices through it do, as the progress thread last said; null without an arena. Costs no round trip. */
+  bounceStats?(): BounceStats | null;
+
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation;
   /** Idempotent. Stops new work, lets posted work end, then releases everything. */
   close(deadlineMs: number): Promise<CloseReport>;

@@ -1,10 +1,12 @@
 import type { Registry } from 'prom-client';
+import type { BounceStats } from '../agent/bounce-stats.js';
 import type { CoordinatorObserver } from '../coordinator/coordinator-observer.js';
 import type { ExecutorObserver } from '../executor/executor-events.js';
 import type { LlmRequest } from '../executor/request.js';
 import { roleOf } from '../executor/request-states.js';
 import type { TransceiverStats } from '../session/transceiver-stats.js';
 import type { TransferObserver } from '../session/transfer-observer.js';
+import type { MessengerCounts } from '../wire/messenger-counters.js';
 import { parseTraceparent } from '../wire/trace-context.js';
 import { BoundedLabel } from './bounded-label.js';
 import { CountedTotals } from './counted-total.js';
@@ -98,25 +100,37 @@ export class KvMetrics {
     for (const [name, total] of Object.entries(stats.counters)) {
       const rise = totals.rise(name, total);
       const refusal = refusalOf(name);
-      if (name === 'released_unproven') this.#set.add('unprovenReleases', {}, rise);
+      if (name === 'released_unproven') this.#set.add('unprovenReleases', { of: 'request' }, rise);
       else if (name.startsWith(BAD_TRACE))
         this.#set.add('badTraceparents', { source: name.slice(BAD_TRACE.length) }, rise);
       else if (refusal !== null)
         this.#set.add('framesRefused', { kind: refusal.kind, reason: this.#reasons.of(refusal.reason) }, rise);
       else this.#set.add('events', { event: this.#events.of(name) }, rise);
     }
-    const { messenger } = stats;
-    if (messenger === null) return;
+    if (stats.messenger !== null) this.#countMessenger(totals, stats.messenger);
+    if (stats.bounce !== null) this.#countBounce(totals, stats.bounce);
+  }
+
+  #countMessenger(totals: CountedTotals, counts: MessengerCounts): void {
     const rise = (name: string, total: number): number => totals.rise(`messenger ${name}`, total);
-    this.#set.add('controlFrames', { direction: 'sent' }, rise('sent', messenger.framesSent));
-    this.#set.add('controlFrames', { direction: 'received' }, rise('received', messenger.framesReceived));
-    this.#set.add('controlBytes', { direction: 'sent' }, rise('bytes sent', messenger.bytesSent));
-    this.#set.add('controlBytes', { direction: 'received' }, rise('bytes received', messenger.bytesReceived));
-    this.#set.add('connectionsLost', {}, rise('lost', messenger.connectionsLost));
-    for (const [reason, total] of Object.entries(messenger.framesDropped))
+    this.#set.add('controlFrames', { direction: 'sent' }, rise('sent', counts.framesSent));
+    this.#set.add('controlFrames', { direction: 'received' }, rise('received', counts.framesReceived));
+    this.#set.add('controlBytes', { direction: 'sent' }, rise('bytes sent', counts.bytesSent));
+    this.#set.add('controlBytes', { direction: 'received' }, rise('bytes received', counts.bytesReceived));
+    this.#set.add('connectionsLost', {}, rise('lost', counts.connectionsLost));
+    for (const [reason, total] of Object.entries(counts.framesDropped))
       this.#set.add('controlDropped', { reason }, rise(`dropped ${reason}`, total));
-    for (const [reason, total] of Object.entries(messenger.handshakesRefused))
+    for (const [reason, total] of Object.entries(counts.handshakesRefused))
       this.#set.add('handshakesRefused', { reason }, rise(`refused ${reason}`, total));
+  }
+
+  #countBounce(totals: CountedTotals, stats: BounceStats): void {
+    const rise = (name: keyof BounceStats): number => totals.rise(`bounce ${name}`, stats[name]);
+    this.#set.add('bouncedBytes', { direction: 'gathered' }, rise('bytesGathered'));
+    this.#set.add('bouncedBytes', { direction: 'scattered' }, rise('bytesScattered'));
+    this.#set.add('bounceRefusals', { direction: 'sent' }, rise('nacksSent'));
+    this.#set.add('bounceRefusals', { direction: 'received' }, rise('nacksReceived'));
+    this.#set.add('unprovenReleases', { of: 'region' }, rise('releasedUnproven'));
   }
 
   #ofTransceiver(): TransferObserver {

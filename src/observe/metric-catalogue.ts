@@ -130,8 +130,8 @@ export const METRICS = {
   unprovenReleases: {
     type: 'counter',
     name: 'kv_transceiver_unproven_releases_total',
-    help: 'Requests whose pages were released without proof that their writers had stopped',
-    labels: {},
+    help: 'Pages of requests, and regions of the bounce arena, released without proof that their writers had stopped',
+    labels: { of: ['request', 'region'] },
   },
   badTraceparents: {
     type: 'counter',
@@ -144,6 +144,18 @@ export const METRICS = {
     name: 'kv_transceiver_events_total',
     help: 'Everything else that the transceiver counts, by its name in stats().counters',
     labels: { event: null },
+  },
+  bouncedBytes: {
+    type: 'counter',
+    name: 'kv_transceiver_bounced_bytes_total',
+    help: 'Bytes gathered into the bounce arena to be sent, and scattered out of it',
+    labels: { direction: ['gathered', 'scattered'] },
+  },
+  bounceRefusals: {
+    type: 'counter',
+    name: 'kv_transceiver_bounce_refusals_total',
+    help: 'Parts of bounced slices that one side gave up on',
+    labels: { direction: ['sent', 'received'] },
   },
   controlFrames: {
     type: 'counter',
@@ -216,6 +228,12 @@ export const METRICS = {
     name: 'kv_transceiver_arena_bytes',
     help: 'Bytes of the bounce arena; absent without one',
     labels: { state: ['free', 'used'] },
+  },
+  arenaChunks: {
+    type: 'gauge',
+    name: 'kv_transceiver_arena_chunks',
+    help: 'Chunks that peers send through the bounce arena: granted a region, waiting for one, in quarantine; absent without one',
+    labels: { state: ['granted', 'waiting', 'quarantined'] },
   },
   peers: {
     type: 'gauge',

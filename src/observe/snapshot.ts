@@ -63,9 +63,15 @@ function addTransceiver(key: MetricKey, stats: TransceiverStats, sum: SeriesSum)
       sum.addStates({}, { free: stats.freeAuxSlots, used: stats.auxSlots - stats.freeAuxSlots });
       break;
     case 'arenaBytes':
-      if (stats.arena !== null) {
-        const { sizeBytes, usedBytes } = stats.arena;
-        sum.addStates({}, { free: sizeBytes - usedBytes, used: usedBytes });
+      if (stats.bounce !== null) {
+        const { arenaBytes, arenaUsedBytes } = stats.bounce;
+        sum.addStates({}, { free: arenaBytes - arenaUsedBytes, used: arenaUsedBytes });
+      }
+      break;
+    case 'arenaChunks':
+      if (stats.bounce !== null) {
+        const { chunksGranted: granted, chunksWaiting: waiting, chunksQuarantined: quarantined } = stats.bounce;
+        sum.addStates({}, { granted, waiting, quarantined });
       }
       break;
     case 'peers':

@@ -1,4 +1,5 @@
-import type { ArenaUse, TransferAgent } from '../agent/transfer-agent.js';
+import type { BounceStats } from '../agent/bounce-stats.js';
+import type { TransferAgent } from '../agent/transfer-agent.js';
 import type { CacheGroupStats, KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Messenger } from '../wire/messenger.js';
 import type { MessengerCounts } from '../wire/messenger-counters.js';
@@ -42,8 +43,8 @@ export interface TransceiverStats {
   readonly openReports: number;
   /** Slots of each layer group of the cache manager, in its order. */
   readonly cache: readonly CacheGroupStats[];
-  /** Bytes of the bounce arena; null without one, or where the agent cannot tell. */
-  readonly arena: ArenaUse | null;
+  /** Of the agent's bounce arena; null without one, or where the agent cannot tell. */
+  readonly bounce: BounceStats | null;
   /** Frames and bytes; null where the messenger does not count. */
   readonly messenger: MessengerCounts | null;
   /** What goes another way than it might, each once (I9). */
@@ -89,7 +90,7 @@ export function transceiverStats(seen: Inspected): TransceiverStats {
     peersByState: { verified, accepted: peers.peers.length - verified, greeting: peers.greetingCount },
     ...sender.waiting,
     cache: cache.stats(),
-    arena: agent.arenaUse?.() ?? null,
+    bounce: agent.bounceStats?.() ?? null,
     messenger: messenger.counts?.() ?? null,
     fallbacks: [...seen.fallbacks],
     observers: seen.observers.count,

@@ -35,7 +35,7 @@ describe('stats', () => {
       earlyRequests: 0,
       openReports: 0,
       cache: [],
-      arena: null,
+      bounce: null,
       messenger: null,
       fallbacks: [],
       observers: 0,

@@ -1,5 +1,6 @@
 import { Counter, Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
+import { readBounceStats } from '../../../src/agent/bounce-stats.js';
 import { ConfigError } from '../../../src/errors.js';
 import { KvMetrics } from '../../../src/observe/kv-metrics.js';
 import { METRICS } from '../../../src/observe/metric-catalogue.js';
@@ -101,11 +102,11 @@ describe('metrics of a transfer', () => {
     expect(lost('salvageable_tokens_total')).toBe(8);
     expect(lost('retained_sessions')).toBe(1);
     expect(lost('sessions{side="generation",state="failed"}')).toBe(1);
-    expect(lost('unproven_releases_total')).toBe(0);
+    expect(lost('unproven_releases_total{of="request"}')).toBe(0);
     await pair.run(11_000, 100);
     const released = await scraped(metrics);
     expect(released('retained_sessions')).toBe(0);
-    expect(released('unproven_releases_total')).toBe(1);
+    expect(released('unproven_releases_total{of="request"}')).toBe(1);
     expect(released('events_total{event="peers_lost"}')).toBe(1);
 
     deliver('generation', Uint8Array.of(1, 2, 3));
@@ -165,11 +166,12 @@ describe('a registry', () => {
   });
 });
 
-it('the cache manager of each transceiver is summed by layer group', async () => {
+it('cache managers and arenas of several transceivers are summed', async () => {
   const pair = await TransferPair.create();
   const metrics = new KvMetrics();
   const group = { slotCount: 10, free: 4, reusable: 1, pinned: 2 };
-  const stats = { ...pair.context.transceiver.stats(), arena: { sizeBytes: 100, usedBytes: 30 } };
+  const numbers = Float64Array.of(100, 30, 2, 5, 1, 0, 0, 4096, 8192, 3, 4, 7, 6);
+  const stats = { ...pair.context.transceiver.stats(), bounce: readBounceStats(numbers) };
   for (const cache of [[group], [group, { ...group, offloaded: 5 }]])
     metrics.attach({ transceiver: { observe: () => () => {}, stats: () => ({ ...stats, cache }) } });
   const series = await scraped(metrics);
@@ -180,6 +182,10 @@ it('the cache manager of each transceiver is summed by layer group', async () =>
   expect(series('cache_slots{group="0",state="offloaded"}')).toBeUndefined();
   expect(series('arena_bytes{state="used"}')).toBe(60);
   expect(series('arena_bytes{state="free"}')).toBe(140);
+  expect(series('arena_chunks{state="waiting"}')).toBe(10);
+  expect(series('bounced_bytes_total{direction="scattered"}')).toBe(16_384);
+  expect(series('bounce_refusals_total{direction="received"}')).toBe(8);
+  expect(series('unproven_releases_total{of="region"}')).toBe(12);
 });
 
 describe('the number of series', () => {
