@@ -12,6 +12,7 @@ import { InboundSlots } from './session/inbound-slots.js';
 import { type Peer, PeerRegistry } from './session/peer-registry.js';
 import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
+import { SendWatch } from './session/send-watch.js';
 import { Sender } from './session/sender.js';
 import { type TransceiverDump, transceiverDump } from './session/transceiver-dump.js';
 import { type Inspected, type TransceiverStats, transceiverStats } from './session/transceiver-stats.js';
@@ -148,6 +149,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const shared = { cache, ledger, channel, clock, counters, observers, limits, aux, onSettled };
     this.#sender = new Sender({
       ...shared,
+      watch: new SendWatch(observers, counters, clock, agent),
       agent,
       self: rankInfo,
       isLive: (peer) => this.#peers.at(peer.endpoint) === peer,

@@ -205,4 +205,4 @@ export interface TransferAgent {
   close(deadlineMs: number): Promise<CloseReport>;
 }
 
-export type { InboundGroup, PagePool };
+export type { BounceStats, InboundGroup, PagePool };

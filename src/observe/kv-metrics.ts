@@ -137,8 +137,8 @@ export class KvMetrics {
     const set = this.#set;
     return {
       onPeersArrived: (_, side, waitedMs) => set.observe('queueSeconds', { side }, waitedMs / 1000),
-      onSliceEnded: ({ seq, path: known, status, bytes, bytesPlanned, submittedAtMs, postedAtMs, finishedAtMs }) => {
-        if (seq === null || bytesPlanned === 0) return;
+      onSliceEnded: ({ seq, path: known, status, bytes, submittedAtMs, postedAtMs, finishedAtMs }) => {
+        if (seq === null) return;
         const path = known ?? 'unknown';
         set.add('slices', { path, status });
         if (postedAtMs !== null) set.observe('sliceWaitSeconds', { path }, (postedAtMs - submittedAtMs) / 1000);

@@ -228,8 +228,8 @@ export class KvTracing {
   }
 
   #slice(transfer: Span, { transferContext }: RequestTrace, slice: SliceEnd): void {
-    // Aux is no slice, and one that moves nothing took no time.
-    if (slice.seq === null || slice.bytesPlanned === 0) return;
+    // Aux is no slice.
+    if (slice.seq === null) return;
     const attributes: Attributes = {
       [ATTRIBUTES.chunk]: slice.seq,
       [ATTRIBUTES.isLast]: slice.isLast,

@@ -1,4 +1,4 @@
-import type { Completion, DataPath, DrainedNotice, ReadyEvent, TransferAgent } from '../agent/transfer-agent.js';
+import type { Completion, DrainedNotice, ReadyEvent, TransferAgent } from '../agent/transfer-agent.js';
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
@@ -29,11 +29,9 @@ import { planningFailure } from './planning-failure.js';
 import { mayCancelUnasked, receiverRefusal } from './receiver-admission.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { SendTask, sliceResultOf } from './send-task.js';
-import { sliceEndOf } from './slice-end.js';
+import type { SendWatch } from './send-watch.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
-import { readTrace } from './trace-reader.js';
 import type { TransferLedger } from './transfer-ledger.js';
-import type { TransferObservers } from './transfer-observer.js';
 import { TxReceiver, TxSession, type TxSlice } from './tx-session.js';
 import { txTimings } from './tx-timings.js';
 import { emptyReport, WriterReports } from './writer-reports.js';
@@ -48,7 +46,7 @@ export interface SenderOptions {
   readonly channel: ControlChannel;
   readonly clock: Clock;
   readonly counters: Counters;
-  readonly observers: TransferObservers;
+  readonly watch: SendWatch;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
   /** Where this rank stands in its instance. */
@@ -91,13 +89,8 @@ export class Sender {
     return this.#sessions.size;
   }
 
-  get sessions(): Iterable<TxSession> {
-    return this.#sessions.values();
-  }
-
-  /** What waits here for others: questions about requests that did not come yet, and reports that nobody acknowledged. */
-  get waiting(): { readonly earlyRequests: number; readonly openReports: number } {
-    return { earlyRequests: this.#early.count, openReports: this.#reports.openCount };
+  get inspected(): { readonly sessions: readonly TxSession[]; readonly early: number; readonly openReports: number } {
+    return { sessions: [...this.#sessions.values()], early: this.#early.count, openReports: this.#reports.openCount };
   }
 
   /** Adds the endpoints whose silence matters now. */
@@ -342,13 +335,7 @@ export class Sender {
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
     const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
-    this.#o.observers.current?.onStarted({
-      request,
-      rid,
-      side: 'context',
-      atMs: session.createdAtMs,
-      trace: readTrace(request.disagg?.traceparent, 'request', this.#o.counters),
-    });
+    this.#o.watch.started(session);
     const cancelled = this.#early.takeCancel(rid);
     if (cancelled !== null) {
       this.#end(
@@ -376,11 +363,8 @@ export class Sender {
     const receiver = new TxReceiver(peer, message.ticket, message.runs, message.auxSlot, this.#nextFlow++);
     session.receivers.set(message.ticket, receiver);
     this.#owners.set(message.ticket, { rid: session.rid, peer });
-    const { request } = session;
-    const trace = readTrace(message.traceparent, 'wire', this.#o.counters);
-    this.#o.observers.current?.onReceiverAsked({ request, peer: peer.name, trace });
-    if (session.receiverReady && session.clocks.peerArrived())
-      this.#o.observers.current?.onPeersArrived(request, 'context', this.#o.clock.now() - session.createdAtMs);
+    this.#o.watch.asked(session, peer, message);
+    if (session.receiverReady && session.clocks.peerArrived()) this.#o.watch.arrived(session);
     for (const slice of session.slices) this.#dispatch(session, receiver, slice);
     this.#advance(session);
     this.#o.onReceivers();
@@ -412,10 +396,9 @@ export class Sender {
     }
     const task = new SendTask(this.#nextTaskId++, receiver, slice, plan.stats.bytes);
     receiver.tasks.push(task);
-    if (this.#o.observers.current !== null) task.path = this.#pathOf(link, plan);
+    this.#o.watch.planned(task, link, plan);
     if (plan.stats.bytes === 0) {
       task.completedEmpty(this.#o.clock.now());
-      this.#o.observers.current?.onSliceEnded(sliceEndOf(task, session.request));
       this.#sliceResult(task, session.rid);
       return;
     }
@@ -440,18 +423,9 @@ export class Sender {
     this.#tasks.set(task.id, { task, session });
   }
 
-  /** For observers only: a peer that the agent has just let go of has no path, and that is no failure of the slice. */
-  #pathOf({ handle }: PeerLink, plan: TransferPlan): DataPath | null {
-    try {
-      return plan.stats.bytes === 0 ? null : this.#o.agent.explain(handle, plan).path;
-    } catch {
-      return null;
-    }
-  }
-
   #onTaskEnded(session: TxSession, task: SendTask): void {
     const { receiver } = task;
-    this.#o.observers.current?.onSliceEnded(sliceEndOf(task, session.request));
+    this.#o.watch.ended(task, session);
     if (task.state === 'transferred') {
       this.#sliceResult(task, session.rid);
       return;

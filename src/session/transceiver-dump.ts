@@ -121,7 +121,7 @@ export function transceiverDump(seen: Inspected, maxEntries = DEFAULT_MAX_ENTRIE
     incarnation: hex(seen.incarnation),
     lifecycle: seen.lifecycle,
     stats: { ...stats, peers: stats.peers.slice(0, most), fallbacks: stats.fallbacks.slice(0, most) },
-    send: first(sender.sessions, most).map((session) => sendDump(session, nowMs)),
+    send: first(sender.inspected.sessions, most).map((session) => sendDump(session, nowMs)),
     receive: first(receiver.sessions, most).map((session) => receiveDump(session, nowMs)),
     holds: first(ledger.holdStates, most).map(([request, state]) => {
       return { request, state, isShared: ledger.isShared(request) };

@@ -1,5 +1,4 @@
-import type { BounceStats } from '../agent/bounce-stats.js';
-import type { TransferAgent } from '../agent/transfer-agent.js';
+import type { BounceStats, TransferAgent } from '../agent/transfer-agent.js';
 import type { CacheGroupStats, KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Messenger } from '../wire/messenger.js';
 import type { MessengerCounts } from '../wire/messenger-counters.js';
@@ -75,7 +74,8 @@ export interface Inspected {
 
 export function transceiverStats(seen: Inspected): TransceiverStats {
   const { sender, receiver, peers, ledger, aux, agent, messenger, cache } = seen;
-  const [sending, receiving] = [[...sender.sessions], [...receiver.sessions]];
+  const { sessions: sending, early, openReports } = sender.inspected;
+  const receiving = [...receiver.sessions];
   const verified = peers.peers.filter(({ greeted }) => greeted).length;
   return {
     sendSessions: sender.sessionCount,
@@ -88,7 +88,8 @@ export function transceiverStats(seen: Inspected): TransceiverStats {
     auxSlots: aux.slotCount,
     peers: peers.peers.map((peer) => peer.name),
     peersByState: { verified, accepted: peers.peers.length - verified, greeting: peers.greetingCount },
-    ...sender.waiting,
+    earlyRequests: early,
+    openReports,
     cache: cache.stats(),
     bounce: agent.bounceStats?.() ?? null,
     messenger: messenger.counts?.() ?? null,

@@ -25,7 +25,7 @@ export interface ReceiverAsked {
   readonly trace: TraceContext | null;
 }
 
-/** One slice, or the aux content, to one receiver has ended. Times are CLOCK_MONOTONIC ms. */
+/** One slice that moves something, or the aux content, to one receiver has ended. Times are CLOCK_MONOTONIC ms. */
 export interface SliceEnd {
   readonly request: LlmRequest;
   readonly peer: string;
