@@ -1,34 +1,31 @@
 import {
   type Attributes,
   type Context,
-  context,
   type Link,
   ROOT_CONTEXT,
   type Span,
   SpanKind,
   SpanStatusCode,
-  TraceFlags,
   type Tracer,
   trace,
 } from '@opentelemetry/api';
 import { unixTimeMs } from '../clock.js';
-import type { CoordinatorObserver, CoordinatorSubmission } from '../coordinator/coordinator-observer.js';
-import { ERROR_CODES, type KvTransceiverError } from '../errors.js';
+import type { CoordinatorSubmission } from '../coordinator/coordinator-observer.js';
 import type { ExecutorObserver } from '../executor/executor-events.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { roleOf } from '../executor/request-states.js';
 import { PACKAGE_VERSION } from '../package-version.js';
 import type { Settled } from '../session/cache-transceiver.js';
 import type { SliceEnd, TransferObserver } from '../session/transfer-observer.js';
-import { formatTraceparent, parseTraceparent, type TraceContext } from '../wire/trace-context.js';
+import { parseTraceparent } from '../wire/trace-context.js';
+import { coordinatorSpans } from './coordinator-spans.js';
 import { type Observed, once } from './observed.js';
 import { RequestTrace } from './request-trace.js';
+import { fail } from './span-failure.js';
+import { linkTo, remote, traceparentOf } from './span-identity.js';
 import { ATTRIBUTES, SPAN_EVENTS, SPANS } from './span-names.js';
 import { exposedTailMs } from './transfer-times.js';
 import { WallTime } from './wall-time.js';
-
-/** Text of errors in spans. */
-const MAX_TEXT = 500;
 
 /**
  * Role: OpenTelemetry spans of requests, transfers and slices, over the trace context that requests and REQUEST_DATA carry.
@@ -62,7 +59,7 @@ export class KvTracing {
     return once([
       transceiver?.observe(this.#ofTransceiver(attachment)) ?? (() => {}),
       executor?.observe(this.#ofExecutor(attachment)) ?? (() => {}),
-      coordinator?.observe(this.#ofCoordinator(submissions)) ?? (() => {}),
+      coordinator?.observe(coordinatorSpans(this.#tracer, this.#wall, submissions)) ?? (() => {}),
       () => {
         this.#abandon(attachment);
         for (const span of submissions.values()) span.end();
@@ -154,46 +151,6 @@ export class KvTracing {
         }
         span?.end(this.#wall.of(atMs));
         if (state.isOver) requests.delete(request);
-      },
-    };
-  }
-
-  #ofCoordinator(submissions: Map<CoordinatorSubmission, Span>): CoordinatorObserver {
-    return {
-      onSubmitted: (submission) => {
-        const { request, atMs } = submission;
-        this.#wall.sync(atMs);
-        const from = parseTraceparent(request.traceparent ?? '');
-        const span = this.#tracer.startSpan(
-          SPANS.coordinator,
-          {
-            kind: SpanKind.SERVER,
-            startTime: this.#wall.of(atMs),
-            attributes: { [ATTRIBUTES.promptTokens]: request.promptTokens.length },
-          },
-          // Called inside `submit`, so that what is active there is the caller's.
-          from === null ? context.active() : remote(from),
-        );
-        submissions.set(submission, span);
-        return traceparentOf(span) ?? (from === null ? '' : formatTraceparent(from));
-      },
-      onFinished: (submission, result) => {
-        const span = submissions.get(submission);
-        if (span === undefined) return;
-        submissions.delete(submission);
-        if (span.isRecording()) {
-          span.setAttributes({
-            [ATTRIBUTES.rid]: result.id.toString(),
-            [ATTRIBUTES.outcome]: result.outcome,
-            [ATTRIBUTES.attempts]: result.attempts,
-            [ATTRIBUTES.reusedTokens]: result.usage.cachedTokens,
-            [ATTRIBUTES.outputTokens]: result.usage.completionTokens,
-          });
-          if (result.firstTokenAtMs !== null)
-            span.addEvent(SPAN_EVENTS.firstToken, this.#wall.of(result.firstTokenAtMs));
-          if (result.outcome === 'failed') fail(span, result.error);
-        }
-        span.end(this.#wall.of(result.finishedAtMs));
       },
     };
   }
@@ -299,31 +256,4 @@ function traceOf(requests: Map<LlmRequest, RequestTrace>, request: LlmRequest): 
   const fresh = new RequestTrace();
   requests.set(request, fresh);
   return fresh;
-}
-
-/** The span whose identity came from outside. */
-function remote({ traceId, spanId, isSampled }: TraceContext): Context {
-  const traceFlags = isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE;
-  return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags, isRemote: true });
-}
-
-function linkTo({ traceId, spanId, isSampled }: TraceContext): Link {
-  const traceFlags = isSampled ? TraceFlags.SAMPLED : TraceFlags.NONE;
-  return { context: { traceId, spanId, traceFlags, isRemote: true } };
-}
-
-/** Undefined for a span without an identity, which is what there is without a provider and a trace from outside. */
-function traceparentOf(span: Span): string | undefined {
-  const { traceId, spanId, traceFlags } = span.spanContext();
-  const text = formatTraceparent({ traceId, spanId, isSampled: (traceFlags & TraceFlags.SAMPLED) !== 0 });
-  return parseTraceparent(text) === null ? undefined : text;
-}
-
-function fail(span: Span, error: KvTransceiverError | null): void {
-  span.setAttribute(ATTRIBUTES.error, error?.code ?? 'ERR_KVT_INTERNAL');
-  // A peer's word: only a code that there is.
-  const remoteCode = error?.details['remoteCode'];
-  if (typeof remoteCode === 'string' && remoteCode in ERROR_CODES)
-    span.setAttribute(ATTRIBUTES.remoteError, remoteCode);
-  span.setStatus({ code: SpanStatusCode.ERROR, message: (error?.message ?? '').slice(0, MAX_TEXT) });
 }

@@ -1,4 +1,5 @@
-import { SpanStatusCode } from '@opentelemetry/api';
+import { context as otelContext, ROOT_CONTEXT, SpanStatusCode, trace } from '@opentelemetry/api';
+import { AsyncLocalStorageContextManager } from '@opentelemetry/context-async-hooks';
 import {
   AlwaysOffSampler,
   BasicTracerProvider,
@@ -104,6 +105,26 @@ describe('one trace over coordinator, context and generation server', () => {
     expect(generationSpan?.events.map(({ name }) => name)).toEqual(['first token']);
     expect(contextSpan?.events.map(({ name }) => name)).toEqual(['prefill started', 'prefill done']);
   });
+});
+
+it('a request without a trace context of its own is a child of the span that is active where it is submitted', async () => {
+  const manager = new AsyncLocalStorageContextManager().enable();
+  expect(otelContext.setGlobalContextManager(manager)).toBe(true);
+  try {
+    const coordinator = provider();
+    pair = await openObservedPair('generation_first', { coordinator: coordinator.observation });
+    const active = trace.setSpanContext(ROOT_CONTEXT, { traceId: TRACE, spanId: CALLER, traceFlags: 1 });
+    const call = otelContext.with(active, () =>
+      pair?.coordinator.submit({ promptTokens: tinyPrompt(20), maxTokens: 2 }),
+    );
+    expect((await call?.result)?.outcome).toBe('completed');
+    const [root] = named(coordinator.exporter.getFinishedSpans(), 'request');
+    expect(root?.spanContext().traceId).toBe(TRACE);
+    expect(root?.parentSpanContext?.spanId).toBe(CALLER);
+  } finally {
+    otelContext.disable();
+    manager.disable();
+  }
 });
 
 describe('without a coordinator', () => {
