@@ -131,8 +131,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
       },
     });
     const publish = (settled: Settled): void => {
-      this.#settled.push(settled);
       observers.current?.onSettled(settled);
+      this.#settled.push(settled);
       this.#signalActivity();
     };
     const onSettled = (settled: Settled): void => {
