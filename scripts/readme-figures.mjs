@@ -89,7 +89,8 @@ function transferFigures() {
 
 function dispatchFigures() {
   return newestResults('dispatch').flatMap((result) => {
-    const { results } = result.output;
+    // Rows of slices; those of observers have no moves.
+    const results = result.output.results.filter((row) => row.moves !== undefined);
     // Results from before there were rows of unequal blocks do not say which blocks they had.
     const sized = results.every((row) => row.senderTokensPerBlock !== undefined);
     const rows = results.map((row) => [

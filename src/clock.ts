@@ -32,3 +32,8 @@ export class SystemClock implements Clock {
     return new Promise((resolve) => setImmediate(resolve));
   }
 }
+
+/** Wall-clock time, in ms since 1970: for what leaves this process with a date on it, never to measure with. May be stepped. */
+export function unixTimeMs(): number {
+  return Date.now();
+}

@@ -23,7 +23,14 @@ export { PaceCurve, type PaceDevice, type PacedModel } from './executor/engines/
 export { PacedEngine, type PacedEngineOptions } from './executor/engines/paced-engine.js';
 export * from './executor/engines/tiny/index.js';
 export { Executor } from './executor/executor.js';
-export type { ExecutorEvents, RequestEvents, RequestOutcome, StepReport } from './executor/executor-events.js';
+export type { ExecutorDump, RequestDump } from './executor/executor-dump.js';
+export type {
+  ExecutorEvents,
+  ExecutorObserver,
+  RequestEvents,
+  RequestOutcome,
+  StepReport,
+} from './executor/executor-events.js';
 export type {
   ExecutorCloseReport,
   ExecutorOptions,
@@ -44,6 +51,7 @@ export type {
 export type { SchedulerLimits } from './executor/scheduler.js';
 export * from './geometry/index.js';
 export * from './mapping/index.js';
+export * from './observe/index.js';
 export { type OpenedTransceiver, type OpenTransceiverOptions, openTransceiver } from './open-transceiver.js';
 export * from './rank-group/index.js';
 export * from './serve/index.js';
@@ -54,9 +62,18 @@ export type {
   SliceTiming,
   TransferTimings,
 } from './session/cache-transceiver.js';
+export type {
+  FallbackNotice,
+  ReceiverAsked,
+  SliceEnd,
+  TransferObserver,
+  TransferSide,
+  TransferStart,
+} from './session/transfer-observer.js';
 export {
   KvCacheTransceiver,
   type TransceiverCloseReport,
+  type TransceiverDump,
   type TransceiverLog,
   type TransceiverParts,
   type TransceiverStats,

@@ -2,7 +2,7 @@ import { randomBytes } from 'node:crypto';
 import type { TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import { type Clock, SystemClock } from './clock.js';
-import type { ResolvedConfig } from './config/index.js';
+import type { CacheTransceiverConfig, ResolvedConfig } from './config/index.js';
 import { ConfigError } from './errors.js';
 import {
   checkPlace,
@@ -15,8 +15,10 @@ import {
   SINGLE_RANK,
   withAux,
 } from './mapping/index.js';
+import { Observation } from './observe/observation.js';
 import { PACKAGE_VERSION } from './package-version.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
+import type { FallbackNotice } from './session/transfer-observer.js';
 import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
 import type { Messenger } from './wire/index.js';
 
@@ -43,7 +45,10 @@ export interface OpenTransceiverOptions {
   /** Requests that can have aux content on the way at once. Default 256. */
   readonly auxSlotCount?: number;
   readonly clock?: Clock;
+  /** Default: the observation's, if it has a logger. */
   readonly log?: TransceiverLog;
+  /** Attached to the transceiver. Default: one made of the settings `metrics` and `tracing`, when one of them is on. */
+  readonly observation?: Observation;
 }
 
 /** A transceiver over freshly allocated pools. */
@@ -51,6 +56,8 @@ export interface OpenedTransceiver {
   readonly transceiver: KvCacheTransceiver;
   /** Where the pages are: the layout at its real addresses, for engines that write them. */
   readonly pageTable: PageTable;
+  /** What observes the transceiver; executors and coordinators are attached by whoever has them. Null: nothing does. */
+  readonly observation: Observation | null;
 }
 
 const SILENT: TransceiverLog = { warn: () => {}, info: () => {} };
@@ -64,14 +71,19 @@ const SILENT: TransceiverLog = { warn: () => {}, info: () => {} };
 export async function openTransceiver(options: OpenTransceiverOptions): Promise<OpenedTransceiver> {
   const { agent, messenger, cache, layout, instanceName } = options;
   const { config, warnings } = options.config;
-  const { auxSlotCount = 256, clock = new SystemClock(), log = SILENT } = options;
+  const { auxSlotCount = 256, clock = new SystemClock() } = options;
   try {
+    const observation = options.observation ?? observationOf(config, clock);
+    const log = options.log ?? observation?.logging?.log ?? SILENT;
     if (agent.kind !== 'sim' && agent.kind !== config.backend.toLowerCase())
       throw new ConfigError(
         `backend is ${config.backend}, but the agent is ${agent.kind}: create the agent that the configuration names`,
       );
     if (options.place !== undefined) checkPlace(options.place, 'place');
     for (const { setting, message } of warnings) log.warn(`${setting}: ${message}`);
+    const fallbacks = warnings.map(({ setting, message }): FallbackNotice => {
+      return { source: setting === 'backend' ? 'backend' : 'config', message: `${setting}: ${message}` };
+    });
     const memory = pageMemory(options);
     const pool = await agent.allocatePool({
       sizeBytes: layout.sizeBytes,
@@ -108,12 +120,18 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
       rankInfo,
       newTicket: randomId,
       log,
+      fallbacks,
     });
-    return { transceiver, pageTable };
+    observation?.attach({ transceiver });
+    return { transceiver, pageTable, observation };
   } catch (error) {
     await Promise.allSettled([agent.close(1000), messenger.close(0)]);
     throw error;
   }
+}
+
+function observationOf(config: CacheTransceiverConfig, clock: Clock): Observation | null {
+  return config.metrics || config.tracing ? new Observation({ config, clock }) : null;
 }
 
 /** Exactly the fields of a place, whatever else the object carries. */

@@ -13,8 +13,12 @@ import { InboundSlots } from './session/inbound-slots.js';
 import { type Peer, PeerRegistry } from './session/peer-registry.js';
 import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
+import { SendWatch } from './session/send-watch.js';
 import { Sender } from './session/sender.js';
+import { type TransceiverDump, transceiverDump } from './session/transceiver-dump.js';
+import { type Inspected, type TransceiverStats, transceiverStats } from './session/transceiver-stats.js';
 import { TransferLedger } from './session/transfer-ledger.js';
+import { type FallbackNotice, type TransferObserver, TransferObservers } from './session/transfer-observer.js';
 import { WriterFences } from './session/writer-fences.js';
 import { type Frame, type FrameOrigin, parseEndpoint } from './wire/index.js';
 import type { Cancel } from './wire/messages.js';
@@ -22,6 +26,10 @@ import type { Messenger } from './wire/messenger.js';
 
 /** How often clocks, liveness and repeats without a timer of their own are looked at. */
 const SWEEP_INTERVAL_MS = 100;
+/** Fallbacks that are remembered; each is told once, and there are few kinds. */
+const MAX_FALLBACKS = 64;
+/** The counter of handlers that threw; not told to observers, who would only throw again. */
+const OBSERVER_FAILURES = 'observer_failures';
 /** How long `close` lets the last control frames leave. */
 const GOODBYE_LINGER_MS = 200;
 
@@ -46,20 +54,11 @@ export interface TransceiverParts {
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
   readonly log: TransceiverLog;
+  /** What fell back to something else before the transceiver was there. Default: nothing. */
+  readonly fallbacks?: readonly FallbackNotice[];
 }
 
-/** A snapshot of one transceiver. */
-export interface TransceiverStats {
-  readonly sendSessions: number;
-  readonly receiveSessions: number;
-  /** Requests whose pages a transfer may still touch. */
-  readonly held: number;
-  readonly freeAuxSlots: number;
-  readonly peers: readonly string[];
-  readonly counters: Readonly<Record<string, number>>;
-  /** Of the agent's bounce arena; null without one. */
-  readonly bounce: BounceStats | null;
-}
+export type { TransceiverDump, TransceiverStats };
 
 /** What `KvCacheTransceiver.close` left. */
 export interface TransceiverCloseReport {
@@ -84,6 +83,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #sender: Sender;
   readonly #receiver: Receiver;
   #rankInfo: RankInfo;
+  readonly #observers = new TransferObservers(() => this.#counters.add(OBSERVER_FAILURES));
+  readonly #fallbacks: FallbackNotice[];
   readonly #settled: Settled[] = [];
   #listener: (() => void) | null = null;
   #activityPending = false;
@@ -94,6 +95,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
   constructor(parts: TransceiverParts) {
     this.#parts = parts;
     this.#rankInfo = parts.rankInfo;
+    this.#fallbacks = [...(parts.fallbacks ?? [])];
+    const observers = this.#observers;
+    this.#counters.onAdded = (name) => {
+      if (name !== OBSERVER_FAILURES) observers.current?.onCounted(name);
+    };
     const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
@@ -118,6 +124,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       events: {
         onReady: (peer) => {
           fences.watch(peer);
+          observers.current?.onPeerReady(peer.name);
           this.#receiver.onPeerReady(peer);
           this.#sender.onPeerReady(peer);
         },
@@ -127,6 +134,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       },
     });
     const publish = (settled: Settled): void => {
+      observers.current?.onSettled(settled);
       this.#settled.push(settled);
       this.#signalActivity();
     };
@@ -140,9 +148,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
           (cause: unknown) => publish(unreadable(settled, cause)),
         );
     };
-    const shared = { cache, ledger: this.#ledger, channel: this.#channel, clock, counters, limits, aux, onSettled };
+    const [ledger, channel] = [this.#ledger, this.#channel];
+    const shared = { cache, ledger, channel, clock, counters, observers, limits, aux, onSettled };
     this.#sender = new Sender({
       ...shared,
+      watch: new SendWatch(observers, counters, clock, agent),
       agent,
       self: rankInfo,
       isLive: (peer) => this.#peers.at(peer.endpoint) === peer,
@@ -161,7 +171,12 @@ export class KvCacheTransceiver implements CacheTransceiver {
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });
-    agent.onAdvice?.((message) => log.warn(message));
+    agent.onAdvice?.((message) => {
+      log.warn(message);
+      const notice: FallbackNotice = { source: 'agent', message };
+      if (this.#fallbacks.push(notice) > MAX_FALLBACKS) this.#fallbacks.pop();
+      observers.current?.onFallback(notice);
+    });
     agent.onCompletions((batch) => this.#sender.onCompletions(batch));
     messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
     this.#sweepTimer = this.#armSweep();
@@ -238,15 +253,48 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#listener = listener;
   }
 
+  /**
+   * Lets an observer hear what happens from now on, and at once which fallbacks there were. Without one the hooks cost a comparison each.
+   * @returns takes it away again; idempotent
+   */
+  observe(observer: TransferObserver): () => void {
+    const detach = this.#observers.attach(observer);
+    for (const notice of this.#fallbacks) observer.onFallback?.(notice);
+    return detach;
+  }
+
+  /** Counts and sizes, without any request's own data; JSON-serialisable. Costs O(live sessions). */
   stats(): TransceiverStats {
+    return transceiverStats(this.#inspected());
+  }
+
+  /**
+   * Every live session with its state, clocks and peers, for an operator who asks why something does not end; JSON-serialisable. No page
+   * content, tokens, keys or metadata.
+   * @param options.maxEntries of each list; what is left out is counted. Default 100
+   */
+  dump(options: { readonly maxEntries?: number } = {}): TransceiverDump {
+    return transceiverDump(this.#inspected(), options.maxEntries);
+  }
+
+  #inspected(): Inspected {
+    const { agent, messenger, cache, aux, clock } = this.#parts;
     return {
-      sendSessions: this.#sender.sessionCount,
-      receiveSessions: this.#receiver.sessionCount,
-      held: this.#ledger.heldCount,
-      freeAuxSlots: this.#parts.aux.freeCount,
-      peers: this.#peers.peers.map((peer) => peer.name),
-      counters: this.#counters.snapshot(),
-      bounce: this.#parts.agent.bounceStats?.() ?? null,
+      endpoint: this.endpoint,
+      incarnation: this.#rankInfo.incarnation,
+      lifecycle: this.#lifecycle,
+      nowMs: clock.now(),
+      sender: this.#sender,
+      receiver: this.#receiver,
+      peers: this.#peers,
+      ledger: this.#ledger,
+      counters: this.#counters,
+      fallbacks: this.#fallbacks,
+      observers: this.#observers,
+      agent,
+      messenger,
+      cache,
+      aux,
     };
   }
 
@@ -362,8 +410,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {
     // A peer that leaves while nothing runs to or from it is news, not trouble.
-    if (this.#busyEndpoints().has(peer.endpoint)) this.#parts.log.warn(error.message);
+    const isBusy = this.#busyEndpoints().has(peer.endpoint);
+    if (isBusy) this.#parts.log.warn(error.message);
     else this.#parts.log.info(error.message);
+    this.#observers.current?.onPeerLost(peer.name, error.message, isBusy);
     this.#sender.onPeerLost(peer, error);
     this.#receiver.onPeerLost(peer, error);
   }

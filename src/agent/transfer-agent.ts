@@ -217,4 +217,4 @@ export interface TransferAgent {
   close(deadlineMs: number): Promise<CloseReport>;
 }
 
-export type { InboundGroup, PagePool };
+export type { BounceStats, InboundGroup, PagePool };

@@ -29,16 +29,6 @@ const UNAVAILABLE_SETTINGS: readonly UnavailableSetting[] = [
     reason:
       'this build does not pass settings on to UCX; remove ucx and set UCX_TLS or UCX_NET_DEVICES in the environment of the process',
   },
-  {
-    setting: 'metrics',
-    isAsked: (config) => config.metrics,
-    reason: 'this build exports no metrics; set metrics to false',
-  },
-  {
-    setting: 'tracing',
-    isAsked: (config) => config.tracing,
-    reason: 'this build exports no traces; set tracing to false',
-  },
 ];
 
 export function unavailableProblems(config: ParsedConfig): ConfigProblem[] {

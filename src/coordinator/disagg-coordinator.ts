@@ -1,7 +1,9 @@
 import type { Clock } from '../clock.js';
 import { ConfigError, StateError } from '../errors.js';
 import type { ScheduleStyle } from '../executor/request.js';
+import { type CoordinatorObserver, tellSubmitted } from './coordinator-observer.js';
 import type { CoordinatorRequest, CoordinatorResult } from './coordinator-request.js';
+import { type CoordinatorStats, serverStats } from './coordinator-stats.js';
 import { DisaggRequest } from './disagg-request.js';
 import type { DisaggServer } from './disagg-server.js';
 import { RoundRobinRouter } from './round-robin-router.js';
@@ -48,6 +50,7 @@ export class DisaggCoordinator {
   readonly generationServers: ServerPool;
   readonly #o: DisaggCoordinatorOptions;
   readonly #live = new Set<DisaggRequest>();
+  readonly #observers = new Set<CoordinatorObserver>();
   #closing = false;
 
   /**
@@ -70,20 +73,37 @@ export class DisaggCoordinator {
     return this.#live.size;
   }
 
+  /** Lets an observer hear of the requests that are submitted from now on. @returns takes it away again; idempotent */
+  observe(observer: CoordinatorObserver): () => void {
+    this.#observers.add(observer);
+    return () => void this.#observers.delete(observer);
+  }
+
+  /** A snapshot. JSON-serialisable. */
+  stats(): CoordinatorStats {
+    return {
+      live: this.#live.size,
+      context: this.contextServers.status().map(serverStats),
+      generation: this.generationServers.status().map(serverStats),
+    };
+  }
+
   /** What a server refuses becomes the request's outcome. @throws StateError once `close` was called */
   submit(request: CoordinatorRequest): CoordinatorCall {
     if (this.#closing) throw new StateError('the coordinator is closing; submit to another one');
     const { clock, ids, maxRetries = 1 } = this.#o;
+    const watched = this.#observers.size === 0 ? null : tellSubmitted(this.#observers, request, clock.now());
     const call = new DisaggRequest({
       clock,
       ids,
-      request,
+      request: watched?.request ?? request,
       scheduleStyle: request.scheduleStyle ?? this.#o.scheduleStyle,
       context: this.contextServers,
       generation: this.generationServers,
       maxRetries,
     });
     this.#live.add(call);
+    if (watched !== null) void call.result.then(watched.finished);
     void call.released.then(() => this.#live.delete(call));
     call.start();
     return call;

@@ -1,5 +1,7 @@
 /** One request over a context and a generation server. */
+export type { CoordinatorObserver, CoordinatorSubmission } from './coordinator-observer.js';
 export type { CoordinatorRequest, CoordinatorResult, RequestUsage } from './coordinator-request.js';
+export type { CoordinatorServerStats, CoordinatorStats } from './coordinator-stats.js';
 export { type CoordinatorCall, DisaggCoordinator, type DisaggCoordinatorOptions } from './disagg-coordinator.js';
 export type {
   DisaggServer,

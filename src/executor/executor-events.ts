@@ -1,3 +1,4 @@
+import type { Clock } from '../clock.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { DisaggregatedParams, LlmRequest } from './request.js';
 
@@ -48,36 +49,59 @@ export interface ExecutorEvents extends RequestEvents {
   onHandlerError?(error: unknown, handler: string): void;
 }
 
+/** Hears the events of an executor that runs already, beside the handlers that it was made with. */
+export interface ExecutorObserver extends ExecutorEvents {
+  /** A request was accepted. */
+  onSubmitted?(request: LlmRequest, atMs: number): void;
+}
+
 type Handler = Exclude<keyof RequestEvents, undefined>;
 
 /** Calls the executor's and the request's handlers; nothing they throw reaches the loop. */
 export class EventSink {
   readonly #common: ExecutorEvents;
+  readonly #observers = new Set<ExecutorObserver>();
 
   constructor(common: ExecutorEvents) {
     this.#common = common;
   }
 
+  /** @returns takes it away again; idempotent */
+  observe(observer: ExecutorObserver): () => void {
+    this.#observers.add(observer);
+    return () => void this.#observers.delete(observer);
+  }
+
+  submitted(request: LlmRequest, clock: Clock): void {
+    if (this.#observers.size === 0) return;
+    const atMs = clock.now();
+    for (const observer of this.#observers) this.#guard('onSubmitted', () => observer.onSubmitted?.(request, atMs));
+  }
+
   emit<H extends Handler>(own: RequestEvents, handler: H, ...args: Parameters<NonNullable<RequestEvents[H]>>): void {
-    for (const events of own === this.#common ? [own] : [this.#common, own]) {
-      this.#guard(handler, () =>
-        (events[handler] as ((...values: unknown[]) => void) | undefined)?.apply(events, args),
-      );
-    }
+    for (const events of own === this.#common ? [own] : [this.#common, own]) this.#call(events, handler, args);
+    for (const observer of this.#observers) this.#call(observer, handler, args);
+  }
+
+  #call(events: RequestEvents, handler: Handler, args: unknown[]): void {
+    this.#guard(handler, () => (events[handler] as ((...values: unknown[]) => void) | undefined)?.apply(events, args));
   }
 
   step(report: StepReport): void {
     this.#guard('onStep', () => this.#common.onStep?.(report));
+    for (const observer of this.#observers) this.#guard('onStep', () => observer.onStep?.(report));
   }
 
   rankGroupLost(error: KvTransceiverError): void {
     this.#guard('onRankGroupLost', () => this.#common.onRankGroupLost?.(error));
+    for (const observer of this.#observers) this.#guard('onRankGroupLost', () => observer.onRankGroupLost?.(error));
   }
 
   warning(message: string): void {
     const { onWarning } = this.#common;
     if (onWarning === undefined) process.emitWarning(`kv-transceiver: ${message}`);
     else this.#guard('onWarning', () => onWarning.call(this.#common, message));
+    for (const observer of this.#observers) this.#guard('onWarning', () => observer.onWarning?.(message));
   }
 
   #guard(handler: string, call: () => void): void {

@@ -7,7 +7,7 @@ import type { ExecutorEvents } from './executor-events.js';
 import type { ContextIdentity } from './forward-stage.js';
 import type { ModelEngine } from './model-engine.js';
 import type { RankGroupStats } from './rank-consensus.js';
-import type { LlmRequest } from './request.js';
+import type { LlmRequest, RequestState } from './request.js';
 import { checkLimits, type SchedulerLimits } from './scheduler.js';
 
 /**
@@ -51,6 +51,7 @@ export interface ExecutorStats {
   /** Forwards that were launched. */
   readonly steps: number;
   readonly live: number;
+  readonly requestsByState: Readonly<Record<RequestState, number>>;
   /** Null on a server of one rank. */
   readonly rankGroup: RankGroupStats | null;
 }

@@ -5,7 +5,8 @@ import { StateError } from '../errors.js';
 import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
 import { validateRequest } from './create-request.js';
-import { EventSink, type RequestEvents } from './executor-events.js';
+import { type ExecutorDump, executorDump } from './executor-dump.js';
+import { EventSink, type ExecutorObserver, type RequestEvents } from './executor-events.js';
 import { ExecutorLoop } from './executor-loop.js';
 import {
   checkExecutorOptions,
@@ -39,6 +40,7 @@ const TRANSFER_TIMEOUT_MS = 60_000;
  */
 export class Executor {
   readonly #clock: Clock;
+  readonly #events: EventSink;
   readonly #table: RequestTable;
   readonly #admission: CacheAdmission;
   readonly #context: ContextTransfer;
@@ -117,6 +119,7 @@ export class Executor {
     });
     const pipeline = new StepPipeline({ clock, forward, events, depth: stepsInFlight });
     this.#clock = clock;
+    this.#events = events;
     this.#generation = generation;
     this.#table = table;
     this.#admission = admission;
@@ -164,6 +167,12 @@ export class Executor {
     if (this.#ranks !== null) this.#ranks.submit(request, events);
     else this.#context.added(this.#table.add(request, events, this.#clock.now()));
     this.#wake.raise();
+    this.#events.submitted(request, this.#clock);
+  }
+
+  /** Lets an observer hear what happens from now on. @returns takes it away again; idempotent */
+  observe(observer: ExecutorObserver): () => void {
+    return this.#events.observe(observer);
   }
 
   /** Ends a request for its user. False: nothing to cancel (unknown, finished, or cancelled before). */
@@ -186,8 +195,17 @@ export class Executor {
       turns: this.#loop.turns,
       steps: this.#pipeline.launched,
       live: this.#loop.liveCount,
+      requestsByState: this.#table.countStates(),
       rankGroup: this.#ranks?.stats() ?? null,
     };
+  }
+
+  /**
+   * Every live request and its state, for an operator who asks what the loop waits for; JSON-serialisable. No tokens.
+   * @param options.maxEntries what is left out is counted. Default 100
+   */
+  dump(options: { readonly maxEntries?: number } = {}): ExecutorDump {
+    return executorDump(this.#loop.phase, this.stats(), this.#table, this.#clock.now(), options.maxEntries);
   }
 
   /**

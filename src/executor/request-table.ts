@@ -85,6 +85,14 @@ export class RequestTable {
     return this.#entries.get(id);
   }
 
+  /** Live requests in each state. */
+  countStates(): Record<RequestState, number> {
+    return Object.fromEntries([...this.#queues].map(([state, queue]) => [state, queue.size])) as Record<
+      RequestState,
+      number
+    >;
+  }
+
   all(): Iterable<Entry> {
     return this.#entries.values();
   }

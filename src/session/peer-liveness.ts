@@ -33,6 +33,12 @@ export class PeerLiveness {
     this.#use.used(peer);
   }
 
+  /** Ms since it was last heard. */
+  silentMs(peer: Peer): number {
+    const now = this.#clock.now();
+    return now - (this.#lastHeardMs.get(peer) ?? now);
+  }
+
   forget(peer: Peer): void {
     this.#lastHeardMs.delete(peer);
     this.#use.forget(peer);

@@ -120,6 +120,16 @@ export class PeerRegistry {
     return this.#table.all;
   }
 
+  /** HELLOs of ours that nobody has answered yet. */
+  get greetingCount(): number {
+    return this.#greetings.size;
+  }
+
+  /** Ms since a peer was last heard. */
+  silentMs(peer: Peer): number {
+    return this.#liveness.silentMs(peer);
+  }
+
   at(endpoint: string): Peer | null {
     return this.#table.at(endpoint) ?? null;
   }

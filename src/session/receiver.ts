@@ -14,6 +14,7 @@ import { type LlmRequest, requestKey } from '../executor/request.js';
 import type { RankInfo } from '../mapping/index.js';
 import type { FrameOrigin } from '../wire/index.js';
 import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messages.js';
+import { formatTraceparent } from '../wire/trace-context.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { NO_TAIL, type Settled } from './cache-transceiver.js';
 import type { ControlChannel } from './control-channel.js';
@@ -27,7 +28,9 @@ import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { type RxGroup, RxSession } from './rx-session.js';
 import type { RxWriter } from './rx-writer.js';
 import { salvageableTokens } from './salvage.js';
+import { readTrace } from './trace-reader.js';
 import type { TransferLedger } from './transfer-ledger.js';
+import type { TransferObservers } from './transfer-observer.js';
 import { WriterAsking } from './writer-asking.js';
 import { WriterTalk } from './writer-talk.js';
 
@@ -37,6 +40,7 @@ export interface ReceiverOptions {
   readonly channel: ControlChannel;
   readonly clock: Clock;
   readonly counters: Counters;
+  readonly observers: TransferObservers;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
   readonly self: RankInfo;
@@ -92,6 +96,10 @@ export class Receiver {
     return this.#book.size;
   }
 
+  get sessions(): Iterable<RxSession> {
+    return this.#book.sessions;
+  }
+
   /** Adds the endpoints whose silence matters now. */
   addBusyEndpoints(endpoints: Set<string>): void {
     for (const session of this.#book.sessions)
@@ -120,6 +128,11 @@ export class Receiver {
     this.#o.ledger.acquire(request.id, request.promptTokens.length);
     this.#book.add(session);
     this.#known.add(request);
+    const { rid, startedAtMs: atMs } = session;
+    const trace = readTrace(request.disagg?.traceparent, 'request', this.#o.counters);
+    session.traceparent =
+      this.#o.observers.current?.onStarted({ request, rid, side: 'generation', atMs, trace }) ??
+      (trace === null ? '' : formatTraceparent(trace));
     if (wantsAux) {
       this.#auxWaiters.add(session);
       this.#giveAuxSlots();
@@ -323,7 +336,10 @@ export class Receiver {
 
   /** Waiting ends when every writer has begun; between two slices the writers compute, only after a last one the time is the transfer's. */
   #setClocks(session: RxSession): void {
-    if (session.allStarted) session.clocks.peerArrived();
+    if (session.allStarted && session.clocks.peerArrived()) {
+      const waitedMs = this.#o.clock.now() - session.startedAtMs;
+      this.#o.observers.current?.onPeersArrived(session.request, 'generation', waitedMs);
+    }
     session.clocks.setBusy(session.reportDue);
   }
 

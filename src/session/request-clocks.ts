@@ -41,10 +41,12 @@ export class RequestClocks {
     this.#lastProgressMs = this.#createdAtMs;
   }
 
-  peerArrived(): void {
-    if (!this.#waitingForPeer) return;
+  /** @returns true the first time */
+  peerArrived(): boolean {
+    if (!this.#waitingForPeer) return false;
     this.#waitingForPeer = false;
     this.progress();
+    return true;
   }
 
   progress(): void {
@@ -72,6 +74,18 @@ export class RequestClocks {
       this.#busyBeforeMs += now - this.#busySinceMs;
       this.#busySinceMs = null;
     }
+  }
+
+  /** Ms that each clock has left; null for one that does not run. */
+  left(now: number): Readonly<Record<ExpiredClock['clock'], number | null>> {
+    const { transferQueueTimeoutMs, noProgressTimeoutMs, kvTransferTimeoutMs } = this.#limits;
+    const isBusy = this.#busySinceMs !== null;
+    const busyMs = this.#busyBeforeMs + (this.#busySinceMs === null ? 0 : now - this.#busySinceMs);
+    return {
+      queue: this.#waitingForPeer ? transferQueueTimeoutMs - (now - this.#createdAtMs) : null,
+      progress: isBusy || this.#progressExpected ? noProgressTimeoutMs - (now - this.#lastProgressMs) : null,
+      transfer: isBusy ? kvTransferTimeoutMs - busyMs : null,
+    };
   }
 
   /** @param now the time, when the caller has read it just now */

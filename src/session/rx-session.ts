@@ -49,6 +49,8 @@ export class RxSession {
   firstProgressAtMs: number | null = null;
   /** When the newest report that counted was read. */
   reportedAtMs: number | null = null;
+  /** What REQUEST_DATA carries: valid, or ''. */
+  traceparent = '';
   /** When pages whose writers are not drained are released without proof; null while the outcome is open. */
   releaseAtMs: number | null = null;
   #instance: RankInfo | null = null;

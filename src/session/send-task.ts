@@ -1,4 +1,4 @@
-import type { Completion } from '../agent/transfer-agent.js';
+import type { Completion, DataPath } from '../agent/transfer-agent.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { SliceResult } from '../wire/messages.js';
 import { TransitionTable } from './transition-table.js';
@@ -37,6 +37,8 @@ export class SendTask {
   /** When this thread was told. */
   heardAtMs: number | null = null;
   error: KvTransceiverError | null = null;
+  /** Known while somebody observes. */
+  path: DataPath | null = null;
 
   constructor(id: number, receiver: TxReceiver, slice: TxSlice | null, bytesPlanned: number) {
     this.id = id;

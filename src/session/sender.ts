@@ -27,6 +27,7 @@ import { planningFailure } from './planning-failure.js';
 import { ReceiverQuestions } from './receiver-questions.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { SendTask } from './send-task.js';
+import type { SendWatch } from './send-watch.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import { TxReceiver, TxSession, type TxSlice } from './tx-session.js';
@@ -43,6 +44,7 @@ export interface SenderOptions {
   readonly channel: ControlChannel;
   readonly clock: Clock;
   readonly counters: Counters;
+  readonly watch: SendWatch;
   readonly limits: ClockLimits;
   readonly aux: AuxBuffer;
   /** Where this rank stands in its instance. */
@@ -99,6 +101,10 @@ export class Sender {
 
   get sessionCount(): number {
     return this.#sessions.size;
+  }
+
+  get inspected(): { readonly sessions: readonly TxSession[]; readonly early: number; readonly openReports: number } {
+    return { sessions: [...this.#sessions.values()], early: this.#early.count, openReports: this.#reports.openCount };
   }
 
   /** Adds the endpoints whose silence matters now. */
@@ -244,6 +250,7 @@ export class Sender {
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
     const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
+    this.#o.watch.started(session);
     const cancelled = this.questions.onCreated(session);
     if (cancelled !== null) this.#end(session, 'cancelled', cancelled);
     return session;
@@ -254,7 +261,8 @@ export class Sender {
     const receiver = new TxReceiver(peer, message.ticket, message.runs, message.auxSlot, flows);
     session.receivers.set(message.ticket, receiver);
     this.#owners.set(message.ticket, { rid: session.rid, peer });
-    if (session.receiverReady) session.clocks.peerArrived();
+    this.#o.watch.asked(session, peer, message);
+    if (session.receiverReady && session.clocks.peerArrived()) this.#o.watch.arrived(session);
     for (const slice of session.slices) this.#dispatch(session, receiver, slice);
     this.#advance(session);
     this.#o.onReceivers();
@@ -287,6 +295,7 @@ export class Sender {
     }
     const task = new SendTask(this.#nextTaskId++, receiver, slice, plan.stats.bytes);
     receiver.tasks.push(task);
+    this.#o.watch.planned(task, link, plan);
     if (plan.stats.bytes === 0) {
       task.completedEmpty(this.#o.clock.now());
       this.questions.sliceResult(task, session.rid);
@@ -316,6 +325,7 @@ export class Sender {
 
   #onTaskEnded(session: TxSession, task: SendTask): void {
     const { receiver } = task;
+    this.#o.watch.ended(task, session);
     if (task.state === 'transferred') {
       // The report, which follows at once, says the same; a frame before it would only make it later.
       if (session.outcome !== null || !session.delivered(receiver)) this.questions.sliceResult(task, session.rid);

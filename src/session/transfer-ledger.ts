@@ -51,6 +51,11 @@ export class TransferLedger {
     return this.#holds.size;
   }
 
+  /** The requests, and how far each hold is. */
+  get holdStates(): ReadonlyMap<RequestId, HoldState> {
+    return this.#holds;
+  }
+
   holds(request: RequestId): boolean {
     return this.#holds.has(request);
   }

@@ -46,7 +46,7 @@ export class WriterTalk {
         cachedTokens: session.request.prepopulatedLen,
         auxSlot: writer.sendsAux ? session.auxSlot : -1,
         endpoint: this.#channel.endpoint,
-        traceparent: session.request.disagg?.traceparent ?? '',
+        traceparent: session.traceparent,
         runs: session.runs,
       }),
     );

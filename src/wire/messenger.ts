@@ -1,3 +1,5 @@
+import type { MessengerCounts } from './messenger-counters.js';
+
 /**
  * Where a frame came from, as the transport knows it: nothing that a frame says changes it. `accepted`: a connection that somebody made to us,
  * named by a token that no other connection ever has. `dialed`: the connection that we made to this endpoint; with keys, what answers there
@@ -28,6 +30,8 @@ export interface Messenger {
   onDisconnect(listener: (endpoint: string) => void): void;
   /** Drops the connection and what is queued for it. */
   forget(endpoint: string): void;
+  /** What was carried and dropped since it was opened. */
+  counts?(): MessengerCounts;
   /** Sends what can be sent within `lingerMs`, then closes. */
   close(lingerMs: number): Promise<void>;
 }

@@ -48,8 +48,6 @@ describe('docs/configuration.md', () => {
       'ucx.tls': 'tcp',
       'ucx.netDevices': 'eth0',
       'ucx.engineConfig': 'A=1',
-      metrics: true,
-      tracing: true,
     };
     const marked = ROWS.filter(({ rule }) => /not available in this build/i.test(rule)).map(({ setting }) => setting);
     expect(marked.toSorted()).toEqual(Object.keys(asked).toSorted());

@@ -342,8 +342,6 @@ describe('what this build does not do is refused, not ignored', () => {
     ['ucx', { ucx: { tls: 'rc_x' } }, 'UCX_TLS'],
     ['ucx', { ucx: { netDevices: 'mlx5_0:1' } }, 'UCX_NET_DEVICES'],
     ['ucx', { ucx: { engineConfig: 'X=1' } }, 'remove ucx'],
-    ['metrics', { metrics: true }, 'set metrics to false'],
-    ['tracing', { tracing: true }, 'set tracing to false'],
   ])('%s', (setting, input, remedy) => {
     const { message, problems } = rejection(input);
     expect(problems.map((problem) => problem.setting)).toEqual([setting]);

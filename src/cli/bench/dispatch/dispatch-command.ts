@@ -8,6 +8,7 @@ import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.
 import { renderTable } from '../text-table.js';
 import { DISPATCH_OPTIONS } from './dispatch-options.js';
 import { type DispatchRow, type DispatchShape, measureShape } from './dispatch-rows.js';
+import { measureObservers, type ObserveFigures, type ObserveRow } from './observe-rows.js';
 
 /** What one slice of 2,048 moves may cost the JavaScript thread, median. */
 const BOUND_MOVES = 2048;
@@ -15,6 +16,9 @@ const BOUND_US = 60;
 /** What planning one slice of 2,048 blocks may cost, median, whatever the block sizes. */
 const BOUND_BLOCKS = 2048;
 const BOUND_PLAN_US = 100;
+
+/** What hooks that nobody listens to may cost of a slice: less than can be measured on a slice. */
+const BOUND_OFF_SHARE = 0.01;
 
 /** A model with many layers, and block sizes of which one is four of the other: the largest slices there are. */
 const DEEP_LAYERS = 64;
@@ -54,6 +58,7 @@ export async function dispatchCommand(args: readonly string[]): Promise<number> 
     );
   }
   const rows = [...plainRows, ...deepRows];
+  const observed = await measureObservers(options.rounds);
   const judged = options.judge;
   const checks = [
     ...plainRows
@@ -62,8 +67,9 @@ export async function dispatchCommand(args: readonly string[]): Promise<number> 
     ...deepRows
       .filter((row) => row.moves === BOUND_BLOCKS * DEEP_LAYERS)
       .map((row) => checkOf('planUs', `${row.moves} ${blockSizes(row)}`, row.planUs.p50, BOUND_PLAN_US, judged)),
+    checkOf('observeOffShare', 'a slice', observed.offShare, BOUND_OFF_SHARE, judged),
   ];
-  const output: BenchOutput<DispatchRow> = {
+  const output: BenchOutput<DispatchRow | ObserveRow> = {
     schema: OUTPUT_SCHEMA,
     bench: 'dispatch',
     version: PACKAGE_VERSION,
@@ -71,23 +77,53 @@ export async function dispatchCommand(args: readonly string[]): Promise<number> 
     startedAt,
     settings: options,
     machine: describeMachine(await nixlFacts()),
-    results: rows,
-    ratios: {},
+    results: [...rows, ...observed.rows],
+    ratios: observeRatios(observed),
     checks,
     interrupted: false,
   };
   const out = options.json === '-' ? process.stderr : process.stdout;
-  out.write(`${dispatchTable(rows)}\n`);
-  for (const check of checks)
-    out.write(
-      `${check.met ? 'met' : 'NOT MET'}  ${check.name}, ${check.subject} moves: ${check.value.toFixed(1)} us <= ${check.bound} us\n`,
-    );
+  out.write(`${dispatchTable(rows)}\n\n${observeTable(observed)}\n`);
+  for (const check of checks) out.write(`${check.met ? 'met' : 'NOT MET'}  ${checkText(check)}\n`);
   writeJson(options.json, output);
   return checks.some((check) => check.judged && !check.met) ? 1 : 0;
 }
 
 function checkOf(name: string, subject: string, value: number, bound: number, judged: boolean): Check {
   return { name, subject, met: value <= bound, judged, value, bound, relation: '<=' };
+}
+
+function checkText({ name, subject, value, bound }: Check): string {
+  if (name === 'observeOffShare') return `${name}, ${subject}: ${percent(value)} <= ${percent(bound)}`;
+  return `${name}, ${subject} moves: ${value.toFixed(1)} us <= ${bound} us`;
+}
+
+function percent(share: number): string {
+  return `${(100 * share).toFixed(2)} %`;
+}
+
+/** Medians and allocation of each variant, in parts of what nothing observing costs. */
+function observeRatios({ rows }: ObserveFigures): BenchOutput<never>['ratios'] {
+  const off = rows.find(({ variant }) => variant === 'off');
+  const ratio = (pick: (row: ObserveRow) => number): Record<string, number> =>
+    Object.fromEntries(rows.map((row) => [row.variant, off === undefined ? Number.NaN : pick(row) / pick(off)]));
+  return { observeTime: ratio((row) => row.sliceUs.p50), observeBytes: ratio((row) => row.sliceBytes) };
+}
+
+function observeTable(observed: ObserveFigures): string {
+  const ratios = observeRatios(observed);
+  const table = renderTable(
+    ['observed by', 'JS of a slice p50 us', 'p99', 'x off', 'heap bytes/slice', 'x off'],
+    observed.rows.map(({ variant, sliceUs, sliceBytes }) => [
+      variant,
+      sliceUs.p50.toFixed(1),
+      sliceUs.p99.toFixed(1),
+      (ratios['observeTime']?.[variant] ?? Number.NaN).toFixed(2),
+      sliceBytes.toFixed(0),
+      (ratios['observeBytes']?.[variant] ?? Number.NaN).toFixed(2),
+    ]),
+  );
+  return `${table}\na hook that nobody listens to: ${observed.hookNs.toFixed(2)} ns`;
 }
 
 function blockSizes(row: DispatchRow): string {
