@@ -1,19 +1,18 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
-import type { Clock } from '../clock.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
 import type { PageMoves } from './page-moves.js';
 import { remainingPromptTokens } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Prompts that are asked for their receivers in one turn: with thousands waiting, the rest has its turn next. */
 const POLLS_PER_TURN = 512;
 
 export interface ContextTransferOptions {
-  readonly clock: Clock;
+  readonly turns: TurnBudget;
   readonly table: RequestTable;
   readonly transceiver: CacheTransceiver;
   readonly endings: RequestEndings;
@@ -106,7 +105,7 @@ export class ContextTransfer {
    * left half sent; a request whose cancel is pending gets no intermediate slice.
    */
   async sendKvAsync(batch: Iterable<Entry>, after: ReadyEvent | null): Promise<void> {
-    const turns = new TurnBudget(this.#o.clock, 1);
+    const { turns } = this.#o;
     for (const entry of batch) {
       if (turns.isSpent()) await turns.nextTurn();
       const { request } = entry;

@@ -1,4 +1,3 @@
-import type { Clock } from '../clock.js';
 import { type KvTransceiverError, ResourceError, StateError } from '../errors.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { ContextTransfer } from './context-transfer.js';
@@ -11,12 +10,13 @@ import type { Entry, RequestTable } from './request-table.js';
 import { planStep, type SchedulerLimits } from './scheduler.js';
 import type { StepPipeline } from './step-pipeline.js';
 import type { TransferOutcomes } from './transfer-outcomes.js';
-import { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 import type { WakeSignal } from './wake-signal.js';
 
 export interface ExecutorLoopOptions {
-  readonly clock: Clock;
+  /** Shared by all stages. */
+  readonly turns: TurnBudget;
   readonly limits: SchedulerLimits;
   readonly table: RequestTable;
   readonly admission: CacheAdmission;
@@ -84,9 +84,9 @@ export class ExecutorLoop {
 
   /** Runs until the loop was told to end and every request has. Never rejects. */
   async run(): Promise<void> {
-    const { clock, ranks } = this.#o;
+    const { turns, ranks } = this.#o;
     // Whoever made the executor goes on before the first turn.
-    await clock.nextTurn();
+    await turns.nextTurn();
     // The first exchange is entered when some rank has a request: the other ranks may start a while later.
     if (ranks !== null) await this.#rest();
     while (!this.#ended()) {
@@ -99,7 +99,7 @@ export class ExecutorLoop {
         this.#abandonAll(typedError(error, 'the executor loop failed'));
         acted = !this.#o.pipeline.isEmpty;
       }
-      if (acted) await clock.nextTurn();
+      if (acted) await turns.nextTurn();
       else if (!this.#ended()) await this.#rest();
     }
     // The others must not wait for a rank that is gone.
@@ -195,7 +195,7 @@ export class ExecutorLoop {
 
   /** @returns true when a step was launched, or came to nothing because what it had ended */
   async #schedule(): Promise<boolean> {
-    const { clock, limits, table, admission, ranks, pipeline, context } = this.#o;
+    const { turns, limits, table, admission, ranks, pipeline, context } = this.#o;
     // Several ranks do not know of each other's until they exchange how the step went, and must go on alike.
     if (pipeline.isFull || (ranks === null && pipeline.hasStumbled)) return false;
     const plan = await planStep(
@@ -203,8 +203,7 @@ export class ExecutorLoop {
       requestsOf(table.in('GENERATION_IN_PROGRESS')),
       requestsOf(table.in('CONTEXT_INIT')),
       admission,
-      // Each may hash a prompt.
-      new TurnBudget(clock, 1),
+      turns,
     );
     ranks?.planned(plan);
     for (const request of plan.held) {

@@ -25,6 +25,7 @@ import { RequestTable } from './request-table.js';
 import { StepPipeline } from './step-pipeline.js';
 import { TokenDelivery } from './token-delivery.js';
 import { TransferOutcomes } from './transfer-outcomes.js';
+import { TurnBudget } from './turn-budget.js';
 import { WakeSignal } from './wake-signal.js';
 
 const HOUSEKEEPING_INTERVAL_MS = 100;
@@ -57,6 +58,7 @@ export class Executor {
     const { clock, cache, transceiver, engine, limits, schedule = 'plain' } = options;
     const table = new RequestTable(cache.tokensPerBlock);
     const wake = new WakeSignal(clock);
+    const turns = new TurnBudget(clock);
     const events = new EventSink(options.events ?? {});
     const stepsInFlight = STEPS_IN_FLIGHT[schedule];
     const admission: CacheAdmission = new CacheAdmission({
@@ -87,11 +89,11 @@ export class Executor {
     const endings: RequestEndings = new RequestEndings({ clock, table, admission, transceiver, events });
     const tokens = new TokenDelivery(clock, events);
     const moves: PageMoves = new PageMoves({ cache, endings, onOver: () => wake.raise() });
-    const context = new ContextTransfer({ clock, table, transceiver, endings, moves });
+    const context = new ContextTransfer({ turns, table, transceiver, endings, moves });
     const identity = options.identity ?? { endpoint: null, dpRank: null };
     const ranks = this.#joinRanks(options, { table, endings, events });
     const generation = new GenerationTransfer({
-      clock,
+      turns,
       table,
       cache,
       admission,
@@ -106,6 +108,7 @@ export class Executor {
     const transfer = context;
     const forward = new ForwardStage({
       clock,
+      turns,
       cache,
       engine,
       table,
@@ -128,14 +131,14 @@ export class Executor {
     this.#wake = wake;
     this.#ranks = ranks;
     this.#loop = new ExecutorLoop({
-      clock,
+      turns,
       limits,
       table,
       admission,
       endings,
       context,
       generation,
-      outcomes: new TransferOutcomes({ clock, table, admission, transceiver, endings, generation }),
+      outcomes: new TransferOutcomes({ turns, table, admission, transceiver, endings, generation }),
       pipeline,
       events,
       wake,

@@ -10,7 +10,7 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { decodePosition, type StepPlan } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
-import { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** What a context server says of itself in its answers. */
@@ -22,6 +22,7 @@ export interface ContextIdentity {
 
 export interface ForwardStageOptions {
   readonly clock: Clock;
+  readonly turns: TurnBudget;
   readonly cache: KvCacheManager;
   readonly engine: ModelEngine;
   readonly table: RequestTable;
@@ -69,9 +70,8 @@ export class ForwardStage {
   }
 
   async launch(plan: StepPlan): Promise<StepInFlight | null> {
-    const turns = new TurnBudget(this.#o.clock);
-    const context = await this.#beginChunks(plan, turns);
-    const generation = await this.#beginDecodes(plan, turns);
+    const context = await this.#beginChunks(plan);
+    const generation = await this.#beginDecodes(plan);
     if (context.length + generation.length === 0) return null;
     let forward: ForwardResult;
     try {
@@ -105,9 +105,9 @@ export class ForwardStage {
 
   /** @param result what `step.result` came to; an error when the step does not count */
   async retire(step: StepInFlight, result: StepResult): Promise<void> {
-    const budget = new TurnBudget(this.#o.clock);
+    const { turns } = this.#o;
     for (const work of [...step.context, ...step.generation]) {
-      if (budget.isSpent()) await budget.nextTurn();
+      if (turns.isSpentBySmall()) await turns.nextTurn();
       const { entry, delivers } = work;
       entry.stepsInFlight -= 1;
       if (delivers) entry.request.tokensInFlight -= 1;
@@ -126,17 +126,18 @@ export class ForwardStage {
     }
     if (result instanceof Error) return;
     for (const work of step.context) {
-      if (budget.isSpent()) await budget.nextTurn();
+      if (turns.isSpentBySmall()) await turns.nextTurn();
       if (work.entry.outcome === null && isLastChunk(work)) this.#finishPrompt(work.entry, result);
     }
     for (const { entry } of step.generation) {
-      if (budget.isSpent()) await budget.nextTurn();
+      if (turns.isSpentBySmall()) await turns.nextTurn();
       if (entry.outcome === null) this.#finishDecode(entry, result);
     }
   }
 
-  async #beginChunks(plan: StepPlan, turns: TurnBudget): Promise<Work[]> {
+  async #beginChunks(plan: StepPlan): Promise<Work[]> {
     const works: Work[] = [];
+    const { turns } = this.#o;
     for (const { request, chunkStart, chunkEnd } of plan.context) {
       if (turns.isSpent()) await turns.nextTurn();
       const entry = this.#o.table.find(request);
@@ -160,10 +161,11 @@ export class ForwardStage {
     return works;
   }
 
-  async #beginDecodes(plan: StepPlan, turns: TurnBudget): Promise<Work[]> {
+  async #beginDecodes(plan: StepPlan): Promise<Work[]> {
     const works: Work[] = [];
+    const { turns } = this.#o;
     for (const request of plan.generation) {
-      if (turns.isSpent()) await turns.nextTurn();
+      if (turns.isSpentBySmall()) await turns.nextTurn();
       const entry = this.#o.table.find(request);
       if (entry === undefined) continue;
       const pagesReady = this.#o.moves.of(entry);

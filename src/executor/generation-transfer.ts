@@ -1,5 +1,4 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
-import type { Clock } from '../clock.js';
 import { ProtocolError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
 import type { CacheAdmission } from './cache-admission.js';
@@ -9,14 +8,14 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { planReceives, type SchedulerLimits } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
-import { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Receives that one step lets in: a flood of requests must not hold up the event loop. */
 const RECEIVES_PER_STEP = 64;
 
 export interface GenerationTransferOptions {
-  readonly clock: Clock;
+  readonly turns: TurnBudget;
   readonly table: RequestTable;
   readonly cache: KvCacheManager;
   readonly admission: CacheAdmission;
@@ -43,7 +42,7 @@ export class GenerationTransfer {
 
   /** @returns true when more may be let in at once, by another step */
   async postReceives(): Promise<boolean> {
-    const { clock, table, cache, admission, limits, ranks } = this.#o;
+    const { turns, table, cache, admission, limits, ranks } = this.#o;
     this.postDelayed();
     const waiting = table.in('DISAGG_GENERATION_INIT');
     if (waiting.size === 0) {
@@ -55,9 +54,11 @@ export class GenerationTransfer {
     const before = this.#delayed.size;
     const most = RECEIVES_PER_STEP + before;
     let posted = 0;
-    const planned = planReceives(limits, requestsOf(waiting), receivingBlocks, cache.tokensPerBlock, admission, most);
+    const planned = await planReceives(limits, requestsOf(waiting), receivingBlocks, cache.tokensPerBlock, admission, {
+      mostRequests: most,
+      turns,
+    });
     ranks?.receivesPlanned(planned);
-    const turns = new TurnBudget(clock, 1);
     for (const request of planned) {
       if (turns.isSpent()) await turns.nextTurn();
       const entry = table.find(request);

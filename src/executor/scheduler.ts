@@ -110,22 +110,27 @@ export async function planStep(
  * Decides which generation requests may post their receive, first come first served. A prompt larger than the whole buffer is let in
  * when the buffer is empty, and then alone.
  * @param bufferBlocks blocks of the prompts being received now
- * @param mostRequests most requests to let in by one call
+ * @param options.mostRequests most requests to let in by one call
+ * @param options.turns as for `planStep`
  */
-export function planReceives(
+export async function planReceives(
   limits: SchedulerLimits,
   waiting: Iterable<LlmRequest>,
   bufferBlocks: number,
   tokensPerBlock: number,
   port: CapacityPort,
-  mostRequests = Infinity,
-): readonly LlmRequest[] {
+  {
+    mostRequests = Infinity,
+    turns = null,
+  }: { readonly mostRequests?: number; readonly turns?: TurnBudget | null } = {},
+): Promise<readonly LlmRequest[]> {
   const most =
     limits.maxTokensInBuffer === null ? Infinity : Math.max(1, Math.floor(limits.maxTokensInBuffer / tokensPerBlock));
   const receive: LlmRequest[] = [];
   let used = bufferBlocks;
   for (const request of waiting) {
     if (receive.length >= mostRequests) break;
+    if (turns?.isSpent() === true) await turns.nextTurn();
     const blocks = promptBlocks(request, tokensPerBlock);
     if (used > 0 && used + blocks > most) break;
     const admission = port.admit(request);

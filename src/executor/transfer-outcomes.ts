@@ -1,15 +1,14 @@
-import type { Clock } from '../clock.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { GenerationTransfer } from './generation-transfer.js';
 import { isAwaited, type RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 export interface TransferOutcomesOptions {
-  readonly clock: Clock;
+  readonly turns: TurnBudget;
   readonly table: RequestTable;
   readonly admission: CacheAdmission;
   readonly transceiver: CacheTransceiver;
@@ -27,11 +26,10 @@ export class TransferOutcomes {
 
   /** In portions: thousands that end at once must not hold up the event loop. */
   async check(): Promise<void> {
-    const { clock, transceiver, table, endings } = this.#o;
+    const { turns, transceiver, table, endings } = this.#o;
     const outcomes = transceiver.takeSettled();
-    const budget = new TurnBudget(clock);
     for (const settled of outcomes) {
-      if (budget.isSpent()) await budget.nextTurn();
+      if (turns.isSpentBySmall()) await turns.nextTurn();
       const entry = table.find(settled.request);
       // An ended request: its outcome was decided here, and the ledger alone says when its pages are free.
       if (entry === undefined || entry.outcome !== null) continue;
@@ -45,11 +43,9 @@ export class TransferOutcomes {
 
   /** Asks again for every cancel that could not take effect yet; in portions, too. */
   async cancelPending(): Promise<void> {
-    const { clock, table, admission, transceiver, endings } = this.#o;
-    if (table.cancelling.size === 0) return;
-    const budget = new TurnBudget(clock);
+    const { turns, table, admission, transceiver, endings } = this.#o;
     for (const entry of table.cancelling) {
-      if (budget.isSpent()) await budget.nextTurn();
+      if (turns.isSpentBySmall()) await turns.nextTurn();
       if (entry.outcome !== null) continue;
       admission.leaveLine(entry.request);
       try {

@@ -1,28 +1,33 @@
 import type { Clock } from '../clock.js';
 
-/** Work of one kind that the loop does before it lets others have their turn. */
+/** Work that is done before others have their turn. */
 const PORTION_MS = 2;
-/** Units of work between two looks at the clock. */
+/** Small units of work between two looks at the clock. */
 const UNITS_PER_LOOK = 32;
 
-/** Role: cuts long work into portions, so that thousands of requests in one step do not hold up the event loop. */
+/**
+ * Role: cuts long work into portions, so that thousands of requests in one step do not hold up the event loop.
+ * Why one for all stages of a loop: each would start to count anew, and the portions of those that follow one another would add up.
+ */
 export class TurnBudget {
   readonly #clock: Clock;
-  readonly #unitsPerLook: number;
   #sinceMs: number;
-  #units = 0;
+  #smallUnits = 0;
 
-  /** @param unitsPerLook 1 for units that take long enough to be worth a look at the clock each. Default 32 */
-  constructor(clock: Clock, unitsPerLook = UNITS_PER_LOOK) {
+  constructor(clock: Clock) {
     this.#clock = clock;
-    this.#unitsPerLook = unitsPerLook;
     this.#sinceMs = clock.now();
   }
 
-  /** Called once per unit of work: true when `nextTurn` should be awaited now. */
+  /** Called once per unit of work that is worth a look at the clock: true when `nextTurn` should be awaited now. */
   isSpent(): boolean {
-    this.#units += 1;
-    return this.#units % this.#unitsPerLook === 0 && this.#clock.now() - this.#sinceMs > PORTION_MS;
+    return this.#clock.now() - this.#sinceMs > PORTION_MS;
+  }
+
+  /** The same for units that take a few microseconds: looks now and then. */
+  isSpentBySmall(): boolean {
+    this.#smallUnits += 1;
+    return this.#smallUnits % UNITS_PER_LOOK === 0 && this.isSpent();
   }
 
   async nextTurn(): Promise<void> {

@@ -184,36 +184,37 @@ describe('planStep', () => {
 describe('planReceives', () => {
   const limits = { ...LIMITS, maxTokensInBuffer: 41 }; // ten blocks of four
 
-  function ids(waiting: LlmRequest[], bufferBlocks: number, capacity = port()): number[] {
-    return planReceives(limits, waiting, bufferBlocks, 4, capacity).map((request) => request.id);
+  async function ids(waiting: LlmRequest[], bufferBlocks: number, capacity = port()): Promise<number[]> {
+    const planned = await planReceives(limits, waiting, bufferBlocks, 4, capacity);
+    return planned.map((request) => request.id);
   }
 
-  it('counts whole blocks, first come first served', () => {
+  it('counts whole blocks, first come first served', async () => {
     // 17 tokens are five blocks: two fit ten, not three; the small third one does not overtake.
     const waiting = [generationRequest(1, 17), generationRequest(2, 17), generationRequest(3, 1)];
-    expect(ids(waiting, 0)).toEqual([1, 2]);
-    expect(ids(waiting, 5)).toEqual([1]);
-    expect(ids(waiting, 6)).toEqual([]);
+    expect(await ids(waiting, 0)).toEqual([1, 2]);
+    expect(await ids(waiting, 5)).toEqual([1]);
+    expect(await ids(waiting, 6)).toEqual([]);
   });
 
-  it('lets an oversized head in alone', () => {
+  it('lets an oversized head in alone', async () => {
     const waiting = [generationRequest(1, 100), generationRequest(2, 1)];
-    expect(ids(waiting, 1)).toEqual([]);
-    expect(ids(waiting, 0)).toEqual([1]);
-    expect(ids(waiting.slice(1), 25)).toEqual([]);
+    expect(await ids(waiting, 1)).toEqual([]);
+    expect(await ids(waiting, 0)).toEqual([1]);
+    expect(await ids(waiting.slice(1), 25)).toEqual([]);
   });
 
-  it('reserves the whole prompt as received, and stops at the first that lacks blocks', () => {
+  it('reserves the whole prompt as received, and stops at the first that lacks blocks', async () => {
     const capacity = port();
     capacity.full.add(2);
     const waiting = [generationRequest(1, 5), generationRequest(2, 6), generationRequest(3, 1)];
-    expect(ids(waiting, 0, capacity)).toEqual([1]);
+    expect(await ids(waiting, 0, capacity)).toEqual([1]);
     expect(capacity.asked).toEqual(['1:5/5', '2:6/6']);
   });
 
-  it('has no limit when none is set', () => {
+  it('has no limit when none is set', async () => {
     const waiting = Array.from({ length: 50 }, (_, index) => generationRequest(index, 100));
-    expect(planReceives(LIMITS, waiting, 1e6, 4, port()).length).toBe(50);
+    expect((await planReceives(LIMITS, waiting, 1e6, 4, port())).length).toBe(50);
   });
 });
 

@@ -167,6 +167,46 @@ describe('tiny engine: turns', () => {
 
 type Req = ReturnType<EngineBench['add']>;
 
+describe('tiny engine: steps that are enqueued ahead', () => {
+  it('feed what the step before samples, before anybody has read it', async () => {
+    const bench = await EngineBench.create({ config: TINY_MODEL, tpSize: 1 });
+    const request = bench.add(1, randomPrompt(6));
+    const [{ cache, engine }] = bench.ranks as [EngineRank];
+    cache.ensureCapacity(1, 9);
+    const at = (position: number) => ({ request, chunkStart: position, chunkEnd: position });
+    const forwards = [
+      await engine.forward({ context: [bench.work(request, 6)], generation: [] }),
+      await engine.forward({ context: [], generation: [at(6)] }),
+      await engine.forward({ context: [], generation: [at(7)] }),
+    ];
+    expect(request.outputTokens).toEqual([]);
+    const said = await Promise.all(forwards.map(async ({ tokens }) => (await tokens).get(request)));
+    expect(said).toEqual(denseGreedy(TINY_MODEL, bench.model.weights, randomPrompt(6), 3, Math.fround));
+  });
+
+  it('leave out what rests on a step that failed; the others of the batch do not notice', async () => {
+    const bench = await EngineBench.create({ config: TINY_MODEL, tpSize: 1 });
+    const [lost, other] = [bench.add(1, randomPrompt(6)), bench.add(2, randomPrompt(9))];
+    const [{ cache, engine }] = bench.ranks as [EngineRank];
+    for (const { id } of [lost, other]) cache.ensureCapacity(id, 10);
+    const done = Promise.reject(new TransportError('pages did not come'));
+    done.catch(() => {});
+    const failed = await engine.forward({
+      context: [{ ...bench.work(lost, 6), pagesReady: { event: null, done } }],
+      generation: [],
+    });
+    const ahead = await engine.forward({
+      context: [bench.work(other, 9)],
+      generation: [{ request: lost, chunkStart: 6, chunkEnd: 6 }],
+    });
+    await expect(failed.tokens).rejects.toThrow(/did not come/);
+    const said = await ahead.tokens;
+    expect(said.has(lost)).toBe(false);
+    const right = denseGreedy(TINY_MODEL, bench.model.weights, randomPrompt(9), 1, Math.fround);
+    expect([said.get(other)]).toEqual(right);
+  });
+});
+
 describe('tiny engine: failures', () => {
   it('a forward whose pages never came fails with its event, on every rank; the next one runs', async () => {
     const bench = await EngineBench.create({ config: TINY_MODEL, tpSize: 2 });

@@ -47,7 +47,7 @@ export class TinyEngine implements ModelEngine {
   readonly #shard: TinyShard;
   /** The newest token of each request: with the overlap schedule it is fed before the executor has read it. */
   readonly #sampled = new WeakMap<LlmRequest, { readonly position: number; readonly token: number }>();
-  /** Requests of forwards that failed. One that was enqueued behind such a forward leaves them out, so that the others do not suffer. */
+  /** Requests of forwards that failed: a decode step that should be fed what such a forward never sampled is left out of its batch. */
   readonly #lost = new WeakSet<LlmRequest>();
   /** When the stream is free again; settles, never rejects. */
   #stream: Promise<void> = Promise.resolve();
@@ -95,7 +95,9 @@ export class TinyEngine implements ModelEngine {
     const together = this.#o.tensorGroup?.begin(describe(batch)) ?? null;
     try {
       await pagesReady(batch);
-      const left = works.filter(({ request }) => !this.#lost.has(request));
+      const left = works.filter(
+        ({ request, end }) => this.#token(request, end - 1) !== null || !this.#lost.has(request),
+      );
       const sampled = await this.#compute(left, together);
       event.signal();
       together?.leave(null);
@@ -115,7 +117,7 @@ export class TinyEngine implements ModelEngine {
 
   async #compute(works: readonly TinyWork[], together: TensorForward | null): Promise<ReadonlyMap<LlmRequest, number>> {
     const { clock, model, samplingOf } = this.#o;
-    const budget = new TurnBudget(clock, 1);
+    const budget = new TurnBudget(clock);
     const streams = works.map((work) => this.#embed(work));
     for (let layer = 0; layer < model.config.layers.length; layer++) {
       const queries: Float32Array[] = [];
@@ -157,12 +159,17 @@ export class TinyEngine implements ModelEngine {
     });
   }
 
-  #tokenAt(request: LlmRequest, position: number): number {
+  #token(request: LlmRequest, position: number): number | null {
     const { promptTokens, outputTokens } = request;
     const known = promptTokens[position] ?? outputTokens[position - promptTokens.length];
     if (known !== undefined) return known;
     const sampled = this.#sampled.get(request);
-    if (sampled?.position === position) return sampled.token;
+    return sampled?.position === position ? sampled.token : null;
+  }
+
+  #tokenAt(request: LlmRequest, position: number): number {
+    const token = this.#token(request, position);
+    if (token !== null) return token;
     throw new InternalError(`request ${request.id}: the token at position ${position} is fed before it was sampled`);
   }
 
