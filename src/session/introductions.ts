@@ -1,14 +1,19 @@
 import type { Clock } from '../clock.js';
 import { isLoopback } from '../config/host-address.js';
 import { type FrameOrigin, parseEndpoint } from '../wire/index.js';
+import { BoundedMap } from './bounded-map.js';
 
 /** At once; each costs a connection that this rank makes to an address that a stranger named. */
 const MAX_INTRODUCTIONS = 256;
 /** One that was not answered in this time makes room for another stranger's; a rank that is there answers in a few milliseconds. */
 const MAY_BE_DISPLACED_AFTER_MS = 500;
 
+/** A connection whose last introduction nobody answered gets no other one for so long: who connects anew, as ranks do, is not held to it. */
+const DISTRUSTED_FOR_MS = 60_000;
+const MAX_DISTRUSTED = 4096;
+
 /** Why a stranger's endpoint is not asked. `address` and `own_endpoint` are for good, the others for the moment. */
-export type IntroductionRefusal = 'address' | 'own_endpoint' | 'connection_full' | 'full';
+export type IntroductionRefusal = 'address' | 'own_endpoint' | 'connection_full' | 'distrusted' | 'full';
 
 interface Introduction {
   readonly connection: string;
@@ -27,6 +32,8 @@ export class Introductions {
   /** By endpoint, oldest first. */
   readonly #open = new Map<string, Introduction>();
   readonly #connections = new Set<string>();
+  /** When the last endpoint that a connection named did not answer. */
+  readonly #distrustedAtMs = new BoundedMap<string, number>(MAX_DISTRUSTED);
 
   /** @param maxConnections endpoints that can be sent to at once: strangers get an eighth of them */
   constructor(clock: Clock, options: { readonly ownEndpoint: string; readonly maxConnections: () => number }) {
@@ -45,16 +52,25 @@ export class Introductions {
     if (!this.#isReachableKind(endpoint)) return 'address';
     const connection = origin.kind === 'accepted' ? origin.connection : '';
     if (this.#connections.has(connection)) return 'connection_full';
+    const sinceMs = this.#clock.now() - (this.#distrustedAtMs.get(connection) ?? Number.NEGATIVE_INFINITY);
+    if (sinceMs < DISTRUSTED_FOR_MS) return 'distrusted';
     let displaced: string | null = null;
     const capacity = Math.max(1, Math.min(MAX_INTRODUCTIONS, Math.floor(this.#maxConnections() / 8)));
     if (this.#open.size >= capacity) {
       displaced = this.#oldest();
       if (displaced === null) return 'full';
-      this.end(displaced);
+      this.unanswered(displaced);
     }
     this.#open.set(endpoint, { connection, startedAtMs: this.#clock.now() });
     this.#connections.add(connection);
     return { displaced };
+  }
+
+  /** @returns false when there was none */
+  unanswered(endpoint: string): boolean {
+    const introduction = this.#open.get(endpoint);
+    if (introduction !== undefined) this.#distrustedAtMs.set(introduction.connection, this.#clock.now());
+    return this.end(endpoint);
   }
 
   /** @returns false when there was none */

@@ -429,7 +429,7 @@ export class PeerRegistry {
   /** Pings peers that have live sessions, declares silent ones dead, lets go of those idle for long, ends greetings that nobody answers. */
   sweep(load: RankLoad): void {
     for (const [endpoint, greeting] of this.#greetings.expire(HELLO_TIMEOUT_MS)) {
-      if (this.#introductions.end(endpoint)) this.#counters.add('introductions_unanswered');
+      if (this.#introductions.unanswered(endpoint)) this.#counters.add('introductions_unanswered');
       this.#forgetUnlessNeeded(endpoint);
       if (greeting.probe) continue;
       this.#events.onRefused(

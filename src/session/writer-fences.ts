@@ -20,8 +20,12 @@ export class WriterFences {
     });
   }
 
-  /** Watches for as long as the process lives, however often the peer is lost and greeted again. */
+  /**
+   * Watches for as long as the process lives, however often the peer is lost and greeted again. Only one that can be asked to write: whoever
+   * merely greeted this rank must not make it hold a handle per greeting.
+   */
   watch(peer: Peer): void {
+    if (!peer.greeted) return;
     const peerId = `${peer.incarnation.toString(16)}@${peer.endpoint}`;
     if (this.#agent.watchPeer === undefined || this.#watched.has(peerId)) return;
     this.#watched.set(peerId, peer);

@@ -24,6 +24,8 @@ export type HandshakeRefusal =
   | 'client-expects-other-key'
   | 'client-mechanism'
   | 'client-protocol'
+  /** Nothing was wrong with the client: this process may open no more files. */
+  | 'client-no-descriptor'
   | 'peer-refused-key'
   | 'peer-mechanism'
   | 'peer-protocol'
@@ -66,6 +68,7 @@ export class MessengerCounters {
     'client-expects-other-key': 0,
     'client-mechanism': 0,
     'client-protocol': 0,
+    'client-no-descriptor': 0,
     'peer-refused-key': 0,
     'peer-mechanism': 0,
     'peer-protocol': 0,

@@ -62,7 +62,7 @@ export async function bindRouter(
     maxMessageSize: security === null ? MAX_FRAME_BYTES : MAX_ENCRYPTED_FRAME_BYTES,
     receiveHighWaterMark: 1000,
     // Of one connection: answers to those who are no peers.
-    sendHighWaterMark: 64,
+    sendHighWaterMark: 16,
     handshakeInterval: 5000,
     backlog: 512,
     ...security,

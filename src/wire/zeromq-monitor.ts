@@ -1,11 +1,16 @@
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Event, Observer } from 'zeromq';
+
+/** Events read in a row before other work gets its turn. */
+const EVENTS_A_TURN = 32;
 
 /**
  * Hands on every event of a socket until the socket is gone. Read to the end even when nobody listens any more: ZeroMQ's threads wait for
- * the reader of a monitor.
+ * the reader of a monitor. Not without a pause: a listener that is out of descriptors fails, and says so, as fast as it is read.
  */
 export async function readMonitor(monitor: Observer, onEvent: (event: Event) => void): Promise<void> {
-  while (!monitor.closed) {
+  for (let read = 1; !monitor.closed; read += 1) {
+    if (read % EVENTS_A_TURN === 0) await nextTurn();
     let event: Event | undefined;
     try {
       // Resolves with undefined when the monitor is closed with a receive under way, whatever its type says.

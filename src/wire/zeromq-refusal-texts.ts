@@ -10,6 +10,12 @@ export interface RefusedHandshake {
 
 /** What an event of the bound socket means. Null: nothing was refused, or the authenticator has told it already, with the key. */
 export function refusedClient(event: Event, curve: CurveIdentity | null): RefusedHandshake | null {
+  if (event.type === 'accept:error') {
+    return {
+      cause: 'client-no-descriptor',
+      message: `a connection could not be accepted (${event.error.message}): raise the limit of open files (ulimit -n), and find what connects to this port`,
+    };
+  }
   if (event.type !== 'handshake:error:protocol') return null;
   switch (event.error.code) {
     case 'ERR_ZMTP_MECHANISM_MISMATCH':
