@@ -26,13 +26,17 @@ const MAX_DEVICE_ID = 0xffff;
 const ROLES = ['key', 'value', 'kv', 'latent', 'index_k', 'scale', 'conv_state', 'ssm_state', 'aux'] as const;
 const LAYOUTS = ['HND', 'NHD', 'REPLICATED', 'SECTIONED'] as const;
 
+/** What came out of a check: nobody changes it, and it is the same table again after another one. */
+const checkedTables = new WeakSet<object>();
+
 interface Budget {
   layersLeft: number;
 }
 
 /**
  * Checks a page table from outside and rebuilds it from its known fields. Afterwards every address that a slot below `slotCount` and
- * an entry give lies inside its pool and below 2^53, and no two entries share a byte of any of their slots.
+ * an entry give lies inside its pool and below 2^53, and no two entries share a byte of any of their slots. A table that came out of this
+ * function is not read again.
  *
  * Caps: 256 layer groups, 64 Ki pools, 64 Ki layer entries in all. Pools may take turns in one stretch of memory (interleaved K and V
  * pools do), and groups may share a pool, at offsets that do not meet.
@@ -41,6 +45,7 @@ interface Budget {
  * @throws ProtocolError (`peer`) or ArgumentError (`own`) naming the first bad field; also in `details.field`
  */
 export function validatePageTable(table: unknown, origin: ValueOrigin = 'peer'): PageTable {
+  if (typeof table === 'object' && table !== null && checkedTables.has(table)) return table as PageTable;
   const read = new FieldReader(origin);
   const { pools, layerGroups, aux } = read.object(table, 'the table');
   const checkedPools = read
@@ -61,6 +66,7 @@ export function validatePageTable(table: unknown, origin: ValueOrigin = 'peer'):
   // Each of two views over the same bytes would be overwritten by the other's blocks.
   const overlap = findSlotOverlap(checked);
   if (overlap !== null) read.refuse(overlap.field, overlap.rule);
+  checkedTables.add(checked);
   return checked;
 }
 

@@ -3,6 +3,10 @@ import { MAX_FRAME_BYTES } from './limits.js';
 
 const encoder = new TextEncoder();
 
+const ASCII_END = 0x80;
+/** What one frame grew to is not kept for the next ones beyond this. */
+const KEPT_BYTES = 64 * 1024;
+
 /**
  * Appends little-endian fields to one growing buffer. Values that do not fit their field are the caller's mistake: ArgumentError.
  * Ordering: `#view` is read after `#advance`, which may replace it.
@@ -66,6 +70,7 @@ export class ByteWriter {
 
   /** u16 byte length, then UTF-8. */
   string(value: string, maxBytes: number, field: string): void {
+    if (value.length <= maxBytes && this.#ascii(value, field)) return;
     const bytes = encoder.encode(value);
     if (bytes.length > maxBytes) {
       throw new ArgumentError(`${field} must be at most ${maxBytes} bytes of UTF-8, got ${bytes.length}`);
@@ -76,6 +81,7 @@ export class ByteWriter {
 
   /** As `string`, cut at a character when too long: a failure must be reportable however long its text is. */
   text(value: string, maxBytes: number, field: string): void {
+    if (value.length <= maxBytes && this.#ascii(value, field)) return;
     const room = new Uint8Array(maxBytes);
     const { written } = encoder.encodeInto(value, room);
     this.u16(written, field);
@@ -84,6 +90,31 @@ export class ByteWriter {
 
   finish(): Uint8Array {
     return this.#bytes.subarray(0, this.#length);
+  }
+
+  /** A copy of its own size; the writer can be used for the next frame. */
+  take(): Uint8Array {
+    const bytes = this.#bytes.slice(0, this.#length);
+    this.restart();
+    return bytes;
+  }
+
+  /** Forgets what was written, of a frame that could not be finished, too. */
+  restart(): void {
+    this.#length = 0;
+    if (this.#bytes.length <= KEPT_BYTES) return;
+    this.#bytes = new Uint8Array(KEPT_BYTES);
+    this.#view = new DataView(this.#bytes.buffer);
+  }
+
+  /** Most strings are addresses and codes. False: it is not all ASCII, and nothing was written. */
+  #ascii(value: string, field: string): boolean {
+    const { length } = value;
+    for (let i = 0; i < length; i++) if (value.charCodeAt(i) >= ASCII_END) return false;
+    this.u16(length, field);
+    const at = this.#advance(length);
+    for (let i = 0; i < length; i++) this.#bytes[at + i] = value.charCodeAt(i);
+    return true;
   }
 
   #advance(sizeBytes: number): number {

@@ -4,7 +4,6 @@ import { ByteReader } from './byte-reader.js';
 import { ByteWriter } from './byte-writer.js';
 import { cancelAckCodec, cancelCodec } from './cancel-codec.js';
 import {
-  HEADER_BYTES,
   peekHeader,
   readHeader,
   WIRE_MAJOR,
@@ -41,6 +40,8 @@ const CODECS: CodecTable = {
   ERROR: errorCodec,
 };
 
+const writer = new ByteWriter(4096);
+
 const NAMES = new Map<number, MessageName>(
   (Object.keys(MessageType) as MessageName[]).map((name) => [MessageType[name], name]),
 );
@@ -68,7 +69,8 @@ export interface EncodeOptions {
  * @throws RequestTooLargeError when the frame would exceed the cap
  */
 export function encodeFrame(message: Message, options: EncodeOptions): Uint8Array {
-  const writer = new ByteWriter(capacityHint(message));
+  // A frame is written in one go, so that all of them can share one buffer.
+  writer.restart();
   writeHeader(writer, {
     major: options.major ?? WIRE_MAJOR,
     minor: options.minor ?? WIRE_MINOR,
@@ -78,7 +80,7 @@ export function encodeFrame(message: Message, options: EncodeOptions): Uint8Arra
     rid: 'rid' in message ? message.rid : 0n,
   });
   codecFor(message.type).write(writer, message);
-  return writer.finish();
+  return writer.take();
 }
 
 /**
@@ -123,10 +125,4 @@ function decode(bytes: Uint8Array, versions: WireVersions): Frame {
 function codecFor(name: MessageName): BodyCodec<Message> {
   // The table pairs each name with its own codec; TypeScript cannot express that a union of names selects the matching one.
   return CODECS[name] as BodyCodec<Message>;
-}
-
-function capacityHint(message: Message): number {
-  if (message.type !== 'REQUEST_DATA') return HEADER_BYTES + 232;
-  const slotBytes = message.runs.reduce((sum, run) => sum + 8 + run.slots.byteLength, 0);
-  return Math.min(HEADER_BYTES + 512 + slotBytes, MAX_FRAME_BYTES);
 }

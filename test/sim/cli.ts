@@ -15,9 +15,13 @@ const USAGE = `npm run sim -- [options]
   --runs N        live N request lives, seed after seed (default 20000)
   --from N        first seed of --runs (default 1)
   --keep-going    with --runs: go on after a failure and count failures by rule
-  --mutants       prove that every seeded mutant is caught (--runs N: within N lives each, default 20000; --only NAME)
+  --jobs N        with --runs, --mutants: so many processes at once; a series is the same however many live it
+  --mutants       prove that every seeded mutant is caught (--runs N: within N lives each, default 20000; --only NAME, repeatable)
+  --markdown FILE with --mutants: renews the table in that page, or writes it to a new file
+  --table FILE    with --markdown PAGE: puts such a file into a page
   --scenarios     live every scenario first
   --json          with --runs: the result as JSON
+  --pack FILE     the simulator, its mutants and this Node as an archive that needs nothing else
 `;
 
 /** For the runner, which compiles a build for each. */

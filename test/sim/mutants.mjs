@@ -9,13 +9,13 @@ const MARKS = ['<!-- mutants: made by npm run sim -- --mutants --markdown -->', 
 
 /**
  * @param options.lives each mutant gets so many request lives, after the scenarios
- * @param options.only part of a name
+ * @param options.only parts of names; none = all of them
  * @param options.jobs mutants at once
  * @param options.markdown a page whose table is renewed, or a file for the table alone
  * @returns the exit status: 0 = every mutant was caught
  */
 export async function runMutants(kit, { lives, only, jobs, markdown }) {
-  const chosen = only === undefined ? kit.mutants : kit.mutants.filter(({ name }) => name.includes(only));
+  const chosen = kit.mutants.filter(({ name }) => only.length === 0 || only.some((part) => name.includes(part)));
   if (chosen.length === 0) throw new Error(`no mutant has ${JSON.stringify(only)} in its name`);
   const lines = [];
   const say = (line) => {
@@ -37,6 +37,15 @@ export async function runMutants(kit, { lives, only, jobs, markdown }) {
   process.stdout.write(`\n${summary}\n`);
   if (markdown !== undefined) keep(markdown, [...lines, '', `${summary}, in one series.`].join('\n'));
   return missed === 0 ? 0 : 1;
+}
+
+/** Puts a table that was made elsewhere into a page. @returns the exit status */
+export function keepTable(from, page) {
+  const [begin, end] = MARKS;
+  const [, table] = readFileSync(from, 'utf8').split(`${begin}\n`);
+  if (table === undefined) throw new Error(`${from} has no table that --mutants --markdown made`);
+  keep(page, table.slice(0, table.indexOf(`\n${end}`)));
+  return 0;
 }
 
 function keep(path, table) {

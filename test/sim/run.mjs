@@ -1,7 +1,7 @@
 // `npm run sim`: compiles the sources and the simulator once (types are only stripped; Node 20 cannot) and runs the command line.
 import { parseArgs } from 'node:util';
 import { openKit } from './kit.mjs';
-import { runMutants } from './mutants.mjs';
+import { keepTable, runMutants } from './mutants.mjs';
 import { runHere } from './processes.mjs';
 import { runSeries } from './series.mjs';
 
@@ -11,6 +11,10 @@ async function run(args) {
     const { values } = parseArgs({ args, options: { pack: { type: 'string' } } });
     return (await import('./pack.mjs')).packSimulator(values.pack);
   }
+  if (args.includes('--table')) {
+    const { values } = parseArgs({ args, options: { table: { type: 'string' }, markdown: { type: 'string' } } });
+    return keepTable(values.table, values.markdown);
+  }
   const kit = await openKit();
   if (args.includes('--mutants')) {
     const { values } = parseArgs({
@@ -18,7 +22,7 @@ async function run(args) {
       options: {
         mutants: { type: 'boolean' },
         runs: { type: 'string', default: '20000' },
-        only: { type: 'string' },
+        only: { type: 'string', multiple: true, default: [] },
         jobs: { type: 'string', default: '1' },
         markdown: { type: 'string' },
       },

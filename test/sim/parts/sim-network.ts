@@ -34,6 +34,14 @@ export interface FrameInFlight {
   readonly random: Random;
 }
 
+/** One direction between two endpoints. */
+interface Link {
+  /** Frames so far. */
+  index: number;
+  readonly random: Random;
+  readonly id: number;
+}
+
 /** Null: the frame travels as usual. */
 export type FrameRule = (frame: FrameInFlight) => FrameFate | null;
 
@@ -50,7 +58,7 @@ export class SimNetwork {
   readonly #journal: Journal;
   readonly #seed: number;
   readonly #bound = new Map<string, SimMessenger>();
-  readonly #links = new Map<string, { index: number; readonly random: Random; readonly id: number }>();
+  readonly #links = new Map<string, Map<string, Link>>();
   #rule: FrameRule = () => null;
   #nextConnection = 1;
   readonly counts = new Map<MessageName, number>();
@@ -150,13 +158,17 @@ export class SimNetwork {
     return this.#bound.get(endpoint)?.process.name ?? endpoint;
   }
 
-  #link(from: string, to: string): { index: number; readonly random: Random; readonly id: number } {
-    const key = `${from}>${to}`;
-    let link = this.#links.get(key);
+  #link(from: string, to: string): Link {
+    let links = this.#links.get(from);
+    if (links === undefined) {
+      links = new Map();
+      this.#links.set(from, links);
+    }
+    let link = links.get(to);
     if (link === undefined) {
       const [a, b] = [portOf(from), portOf(to)];
       link = { index: 0, random: new Random(this.#seed, 1, a, b), id: (a % 64) * 64 + (b % 64) };
-      this.#links.set(key, link);
+      links.set(to, link);
     }
     return link;
   }
