@@ -2,6 +2,7 @@ import { ERROR_CODES } from '../errors.js';
 import { REQUEST_TRANSITIONS } from '../executor/request-states.js';
 import { RX_TRANSITIONS } from '../session/rx-session.js';
 import { TX_TRANSITIONS } from '../session/tx-session.js';
+import { REFUSAL_KINDS } from './refusals.js';
 
 const SIDES = ['context', 'generation'] as const;
 const ROLES = ['context', 'generation', 'aggregate'] as const;
@@ -123,7 +124,7 @@ export const METRICS = {
     name: 'kv_transceiver_frames_refused_total',
     help: 'Control frames that were not acted on',
     labels: {
-      kind: ['wire_error', 'protocol_error', 'stale', 'unknown_peer', 'foreign_ticket', 'refused'],
+      kind: [...REFUSAL_KINDS, 'refused'],
       reason: null,
     },
   },

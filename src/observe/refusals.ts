@@ -1,5 +1,13 @@
 /** Counters, by the word before their colon, of frames that were not acted on. */
-const KINDS: ReadonlySet<string> = new Set(['wire_error', 'protocol_error', 'stale', 'unknown_peer', 'foreign_ticket']);
+export const REFUSAL_KINDS: readonly string[] = [
+  'wire_error',
+  'protocol_error',
+  'stale',
+  'unknown_peer',
+  'foreign_ticket',
+  'foreign_request',
+  'introductions_refused',
+];
 /** And those that are one counter each. */
 const NAMES: ReadonlySet<string> = new Set([
   'request_data_refused',
@@ -15,7 +23,7 @@ const NAMES: ReadonlySet<string> = new Set([
 export function refusalOf(counter: string): { readonly kind: string; readonly reason: string } | null {
   if (NAMES.has(counter)) return { kind: 'refused', reason: counter };
   const [kind = '', reason] = counter.split(':', 2);
-  return reason !== undefined && KINDS.has(kind) ? { kind, reason } : null;
+  return reason !== undefined && REFUSAL_KINDS.includes(kind) ? { kind, reason } : null;
 }
 
 /** Whether a counter is about a frame that was not acted on. */
