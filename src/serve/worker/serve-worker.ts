@@ -49,7 +49,8 @@ export class ServeWorker {
       const { listen, role } = settings;
       const messenger = await ZeromqMessenger.open({
         ...(await messengerOptions(config.config)),
-        ...(listen === null ? { port: 0 } : listen),
+        // The front that started this process is on this machine.
+        ...(listen ?? { host: '127.0.0.1', port: 0, advertiseHost: null }),
         onWarning: (message) => log.warn(message),
       });
       const host = new LinkHost({
