@@ -11,7 +11,7 @@ import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import { LinkHost } from '../link/link-host.js';
 import { type MetricsSource, workerMetrics } from './metrics-source.js';
 import { RanksServer } from './ranks-server.js';
-import { WorkerRank } from './serve-rank.js';
+import { WorkerRank } from './worker-rank.js';
 import type { WorkerSettings } from './worker-settings.js';
 
 /** How long `close` lets the last frames to fronts leave. */
