@@ -150,6 +150,8 @@ function controlHostOf({ group, controlHost, config }: WorkerSideOptions): {
   readonly advertise: string | null;
 } {
   const hosts = group.urls.map((url) => url.slice(0, url.lastIndexOf(':')));
+  if (controlHost === '0.0.0.0')
+    throw new ConfigError('--control-host 0.0.0.0 is no address to answer to; name the one that workers reach');
   if (controlHost !== null) return { bind: controlHost, advertise: null };
   if (hosts.every(isLoopback)) return { bind: '127.0.0.1', advertise: null };
   if (isLoopback(config.hostname) || config.hostname === '0.0.0.0')

@@ -1,5 +1,5 @@
 import { collectDefaultMetrics, Gauge, Registry } from 'prom-client';
-import type { ServeRankStats } from './serve-rank.js';
+import type { WorkerRankStats } from './worker-rank.js';
 
 /** Where a process's metrics come from: a registry of prom-client is one. */
 export interface MetricsSource {
@@ -8,10 +8,10 @@ export interface MetricsSource {
 }
 
 /** What a worker shows of itself: the process, and what its ranks hold. */
-export function workerMetrics(ranks: () => readonly ServeRankStats[], sessions: () => number): MetricsSource {
+export function workerMetrics(ranks: () => readonly WorkerRankStats[], sessions: () => number): MetricsSource {
   const registry = new Registry();
   collectDefaultMetrics({ register: registry });
-  const gauge = (name: string, help: string, read: (rank: ServeRankStats) => number): void => {
+  const gauge = (name: string, help: string, read: (rank: WorkerRankStats) => number): void => {
     new Gauge({
       name,
       help,

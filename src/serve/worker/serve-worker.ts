@@ -11,7 +11,7 @@ import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import { LinkHost } from '../link/link-host.js';
 import { type MetricsSource, workerMetrics } from './metrics-source.js';
 import { RanksServer } from './ranks-server.js';
-import { WorkerRank } from './serve-rank.js';
+import { WorkerRank } from './worker-rank.js';
 import type { WorkerSettings } from './worker-settings.js';
 
 /** How long `close` lets the last frames to fronts leave. */
@@ -49,7 +49,8 @@ export class ServeWorker {
       const { listen, role } = settings;
       const messenger = await ZeromqMessenger.open({
         ...(await messengerOptions(config.config)),
-        ...(listen === null ? { port: 0 } : listen),
+        // The front that started this process is on this machine.
+        ...(listen ?? { host: '127.0.0.1', port: 0, advertiseHost: null }),
         onWarning: (message) => log.warn(message),
       });
       const host = new LinkHost({

@@ -10,6 +10,6 @@ export interface WorkerSettings {
   readonly group: DisaggServerGroup;
   /** Absolute path of the module given to `--engine`; null: the tiny engine. */
   readonly engineModule: string | null;
-  /** Where fronts reach it; null: any free port where the transfers' control plane listens. */
+  /** Where fronts reach it; null: any free port, on this machine alone. */
   readonly listen: { readonly host: string; readonly port: number } | null;
 }

@@ -217,6 +217,7 @@ describe('what cannot be started', () => {
       localConfig({ top: { engine: {} }, generation: { engine: { seed: 5 } } }),
       /the engines of both sides must be the same/,
     ],
+    ['workers that cannot answer', localConfig({ generation: { urls: ['10.0.0.1:9100'] } }), /--control-host/],
     ['stages', localConfig({ context: { pipeline_parallel_size: 2 } }), /serve runs tensor parallel ranks/],
   ])('%s', async (_, config, message) => {
     served = new Served();

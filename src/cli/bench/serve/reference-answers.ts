@@ -5,7 +5,7 @@ import { createRequest } from '../../../executor/create-request.js';
 import type { SamplingParams } from '../../../executor/request.js';
 import type { ServeRank } from '../../../serve/engine/serve-engine.js';
 import { tinyServeEngine } from '../../../serve/engine/tiny-serve-engine.js';
-import { WorkerRank } from '../../../serve/worker/serve-rank.js';
+import { WorkerRank } from '../../../serve/worker/worker-rank.js';
 
 /** One question, as tokens. */
 export interface ReferenceRequest {

@@ -23,6 +23,14 @@ export async function serveBenchCommand(args: readonly string[]): Promise<number
   const questions = await soakQuestions(seed, ENGINE, 'kvt-tiny');
   const folder = mkdtempSync(join(tmpdir(), 'kvt-serve-'));
   let server: ServedProcess | null = null;
+  // A server goes on when its parent is gone.
+  const interrupt = (): void => {
+    server?.kill();
+    rmSync(folder, { recursive: true });
+    process.exit(130);
+  };
+  process.once('SIGINT', interrupt);
+  process.once('SIGTERM', interrupt);
   try {
     const file = join(folder, 'serve.yaml');
     writeFileSync(file, configOf(workers));
@@ -51,6 +59,8 @@ export async function serveBenchCommand(args: readonly string[]): Promise<number
     for (const problem of problems) process.stderr.write(`NOT MET  ${problem}\n`);
     return problems.length === 0 ? 0 : 1;
   } finally {
+    process.off('SIGINT', interrupt);
+    process.off('SIGTERM', interrupt);
     server?.kill();
     rmSync(folder, { recursive: true });
   }

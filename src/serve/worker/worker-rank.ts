@@ -16,7 +16,7 @@ import { messengerOptions, ZeromqMessenger } from '../../wire/index.js';
 import type { ServeRank } from '../engine/serve-engine.js';
 import type { WorkerSettings } from './worker-settings.js';
 
-export interface ServeRankOptions {
+export interface WorkerRankOptions {
   readonly settings: WorkerSettings;
   readonly config: ResolvedConfig;
   readonly model: ServeRank;
@@ -27,7 +27,7 @@ export interface ServeRankOptions {
 }
 
 /** A snapshot of one rank. */
-export interface ServeRankStats {
+export interface WorkerRankStats {
   readonly executor: ExecutorStats;
   readonly transceiver: TransceiverStats;
   readonly cache: readonly CacheGroupStats[];
@@ -40,7 +40,7 @@ export interface ServeRankStats {
  */
 export class WorkerRank {
   readonly endpoint: string;
-  readonly #o: ServeRankOptions;
+  readonly #o: WorkerRankOptions;
   readonly #agent: TransferAgent;
   readonly #cache: GrowingCacheManager;
   readonly #transceiver: KvCacheTransceiver;
@@ -48,7 +48,7 @@ export class WorkerRank {
   #executor: Executor | null = null;
 
   private constructor(
-    options: ServeRankOptions,
+    options: WorkerRankOptions,
     agent: TransferAgent,
     cache: GrowingCacheManager,
     endpoint: string,
@@ -63,7 +63,7 @@ export class WorkerRank {
   }
 
   /** @throws ConfigError for a port in use, CapabilityError for an agent that is not there */
-  static async open(options: ServeRankOptions): Promise<WorkerRank> {
+  static async open(options: WorkerRankOptions): Promise<WorkerRank> {
     const { settings, config, model, tokensPerBlock, rank, log } = options;
     const name = settings.group.ranksPerInstance === 1 ? settings.name : `${settings.name}/${rank}`;
     const messenger = await ZeromqMessenger.open({
@@ -123,7 +123,7 @@ export class WorkerRank {
     return this.#executor;
   }
 
-  stats(): ServeRankStats {
+  stats(): WorkerRankStats {
     return {
       executor: this.executor.stats(),
       transceiver: this.#transceiver.stats(),
