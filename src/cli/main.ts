@@ -71,14 +71,6 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
-    words: ['bench', 'report'],
-    about: 'one HTML page and a Perfetto timeline from the JSON of any bench',
-    load: async () => {
-      const { reportCommand, REPORT_OPTIONS } = await import('./bench/report/report-command.js');
-      return { run: reportCommand, options: REPORT_OPTIONS };
-    },
-  },
-  {
     words: ['keygen'],
     about: 'a key pair that encrypts and authenticates the control plane',
     load: async () => {
@@ -93,6 +85,14 @@ const COMMANDS: readonly Command[] = [
       const { sessionsCommand } = await import('./bench/sessions/sessions-command.js');
       const { SESSIONS_OPTIONS } = await import('./bench/sessions/sessions-options.js');
       return { run: sessionsCommand, options: SESSIONS_OPTIONS };
+    },
+  },
+  {
+    words: ['bench', 'report'],
+    about: 'one HTML page and a Perfetto timeline from the JSON of any bench',
+    load: async () => {
+      const { reportCommand, REPORT_OPTIONS } = await import('./bench/report/report-command.js');
+      return { run: reportCommand, options: REPORT_OPTIONS };
     },
   },
   {
