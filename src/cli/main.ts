@@ -89,14 +89,6 @@ const COMMANDS: readonly Command[] = [
     },
   },
   {
-    words: ['bench', 'report'],
-    about: 'one HTML page and a Perfetto timeline from the JSON of any bench',
-    load: async () => {
-      const { reportCommand, REPORT_OPTIONS } = await import('./bench/report/report-command.js');
-      return { run: reportCommand, options: REPORT_OPTIONS };
-    },
-  },
-  {
     words: ['keygen'],
     about: 'a key pair that encrypts and authenticates the control plane',
     load: async () => {
@@ -120,6 +112,14 @@ const COMMANDS: readonly Command[] = [
       const { serveBenchCommand } = await import('./bench/serve/serve-bench-command.js');
       const { SERVE_BENCH_OPTIONS } = await import('./bench/serve/serve-bench-options.js');
       return { run: serveBenchCommand, options: SERVE_BENCH_OPTIONS };
+    },
+  },
+  {
+    words: ['bench', 'report'],
+    about: 'one HTML page and a Perfetto timeline from the JSON of any bench',
+    load: async () => {
+      const { reportCommand, REPORT_OPTIONS } = await import('./bench/report/report-command.js');
+      return { run: reportCommand, options: REPORT_OPTIONS };
     },
   },
   {

@@ -20,6 +20,7 @@ describe('README', () => {
       'npm ci && npm run ttft',
       'npm ci && npm test',
       'npm run ttft -- --model llama-3.3-70b --prompt-tokens 1k --context-tp 2 --generation-tp 4',
+      'npm run bench -- trace --report report',
       'npm run nixl && npm run ttft -- --agent nixl',
       'npm ci && npm run serve',
     ]);
@@ -57,6 +58,8 @@ it('documents every error code, and none that does not exist', () => {
 it('lists every bench in docs/bench.md', () => {
   const overview = execFileSync(process.execPath, ['dist/cli/main.js', '--help'], { cwd: ROOT, encoding: 'utf8' });
   const benches = [...overview.matchAll(/^ {2}bench (\w+)/gm)].map((match) => match[1]);
-  expect(benches).toEqual(['ttft', 'transfer', 'dispatch', 'interference', 'scale', 'sessions', 'serve']);
+  expect(benches).toEqual(
+    'ttft trace transfer dispatch interference scale sessions serve report'.split(' '),
+  );
   for (const bench of benches) expect(read('docs/bench.md')).toContain(`## \`${bench}\``);
 });

@@ -15,7 +15,7 @@ const TRACE = fileURLToPath(new URL('../data/traces/conversation-300.jsonl', imp
 /** llama-3.3-70b-tp8-rank: 80 layers, one KV head of 128, K and V, bfloat16. */
 const BYTES_PER_TOKEN = 40_960;
 
-// 7 s.
+// 15 s on two busy cores.
 describe('bench trace', () => {
   let folder = '';
   beforeAll(() => {
@@ -30,9 +30,9 @@ describe('bench trace', () => {
     const line = (timestamp: number, input_length: number, hash_ids: readonly number[]): string =>
       JSON.stringify({ timestamp, input_length, output_length: 64, hash_ids });
     const extra = [
-      line(8800, 144_000, ids),
-      line(8900, 3000, [1, 2, 3, 4, 5, 6]),
-      line(9000, 3000, [1, 2, 3, 4, 5, 6]),
+      line(9500, 144_000, ids),
+      line(9600, 3000, [1, 2, 3, 4, 5, 6]),
+      line(9700, 3000, [1, 2, 3, 4, 5, 6]),
     ];
     writeFileSync(trace, [...readFileSync(TRACE, 'utf8').split('\n').slice(0, 37), ...extra].join('\n'));
     const report = join(folder, 'report <b>');
@@ -51,7 +51,7 @@ describe('bench trace', () => {
       schema: 1,
       bench: 'trace',
       interrupted: false,
-      settings: { trace, requests: 40, speedUp: 10, lengthScale: 1 / 16, tokensPerHashId: 32, arrivalsOverMs: 900 },
+      settings: { trace, requests: 40, speedUp: 10, lengthScale: 1 / 16, tokensPerHashId: 32, arrivalsOverMs: 970 },
       paths: [{ rank: 0, path: 'host' }],
     });
     expect(output.paths?.[0]?.reason).not.toBe('');
@@ -78,7 +78,7 @@ describe('bench trace', () => {
     const timeline = JSON.parse(readFileSync(join(report, 'timeline.json'), 'utf8')) as TraceFile;
     validateTimeline(timeline);
     expect(timeline.traceEvents.filter(({ ph, cat }) => ph === 'b' && cat === 'request')).toHaveLength(3 * 39);
-  });
+  }, 90_000);
 
   function checkRow(row: TraceRow, rows: readonly TraceRow[]): void {
     expect(row).toMatchObject({
@@ -100,10 +100,13 @@ describe('bench trace', () => {
       done.reduce((total, { promptTokens }) => total + 32 * Math.ceil(promptTokens / 32) * BYTES_PER_TOKEN, 0),
     );
     expect([row.bytesSent, row.bytesPlanned]).toEqual([row.bytesVerified, row.bytesVerified]);
-    // The second of the two finds its five whole blocks, or the four of a first chunk where it was admitted beside the rest.
-    const last = done.find(({ request }) => request === 39);
-    expect([last?.promptTokens, last?.generationCachedTokens]).toEqual([188, 0]);
-    expect([128, 160]).toContain(last?.contextCachedTokens);
+    // Whichever of the two is prefilled second finds whole blocks of the other: five, or as many as were computed when it was admitted.
+    const twins = done.filter(({ request }) => request >= 38);
+    expect(twins.map((twin) => [twin.promptTokens, twin.generationCachedTokens])).toEqual([
+      [188, 0],
+      [188, 0],
+    ]);
+    expect([32, 64, 96, 128, 160]).toContain(Math.max(...twins.map(({ contextCachedTokens }) => contextCachedTokens)));
     for (const sample of done) {
       expect(sample.tokenGapsMs).toHaveLength(sample.generatedTokens - 1);
       expect(sample.slices).toBe(new Set(sample.timeline?.slices.map(({ seq }) => seq)).size);

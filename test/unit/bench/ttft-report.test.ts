@@ -108,7 +108,7 @@ describe('rows', () => {
 it('a row keeps timelines up to a bound, and every figure beyond it', () => {
   const table = new SampleTable();
   const chunk = { tokenBegin: 0, tokenEnd: 1, startMark: 0, endMark: 1 };
-  const timeline = { chunks: Array.from({ length: 9_000 }, () => chunk), slices: [] };
+  const timeline = { chunks: Array.from({ length: 18_000 }, () => chunk), slices: [] };
   for (let request = 0; request < 3; request++) {
     table.add({ variant: 'pipelined', promptTokens: 1, prefixHit: 0 }, sampleWith({ request, timeline }));
   }

@@ -3,7 +3,7 @@ import { intoLanes, type Span } from './lanes.js';
 import { type AnyOutput, completedOf, requestRows } from './report-output.js';
 
 /** Requests beyond the first so many events are left out, which the file says. */
-const MOST_EVENTS = 100_000;
+const MOST_EVENTS = 200_000;
 
 const COORDINATOR = 1;
 const CONTEXT = 2;

@@ -41,7 +41,7 @@ export class LoadRunner {
   readonly #waiting: { readonly request: PreparedRequest; readonly arrivedMs: number }[] = [];
   readonly #stop = new AbortController();
   readonly #running = new Set<Promise<void>>();
-  #failure: unknown = null;
+  #failure: Error | null = null;
 
   constructor(
     target: LoadTarget,
@@ -108,7 +108,7 @@ export class LoadRunner {
     try {
       this.#onSample(request.planned, await this.#target.measure(request, arrivedMs));
     } catch (error) {
-      this.#failure ??= error;
+      this.#failure ??= error instanceof Error ? error : new Error(String(error));
       this.#stop.abort();
     }
   }

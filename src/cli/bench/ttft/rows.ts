@@ -26,7 +26,7 @@ export function subjectOf(key: Pick<RowKey, 'promptTokens' | 'prefixHit'>): stri
 }
 
 /** Chunks and slices of timelines that one row keeps: enough for any picture, and a file that can be opened. */
-const MOST_TIMELINE_ENTRIES = 20_000;
+const MOST_TIMELINE_ENTRIES = 40_000;
 
 /** Samples by row, in the order in which rows first appeared. */
 export class SampleTable {
