@@ -74,21 +74,6 @@ void measure_copies(const Gpu& gpu, std::uintptr_t source, std::size_t source_si
         }
       }
     }
-    if (slice.is_bulk() && gpu.kernels->has_bulk()) {
-      for (const unsigned warps : {2U, 3U, 4U, 8U, 12U}) {
-        CopyArguments arguments = slice.arguments;
-        arguments.bulk_warps = warps;
-        for (const unsigned blocks : {8U, 12U, 16U, 24U, 32U}) {
-          put(out, path, "bulk, " + std::to_string(warps) + " warps", shape.name, blocks, slice.bytes(),
-              time_work(gpu,
-                        [&] {
-                          require(gpu.kernels->copy(CopyKind::kPaged, CopyMethod::kBulk, arguments, blocks, gpu.stream),
-                                  "launching");
-                        }),
-              roof);
-        }
-      }
-    }
     const PlacedSlice small(gpu, shape, std::size_t{64} << 20, source, source_size, destination, destination_size);
     for (const unsigned blocks : {16U, 32U}) {
       put(out, path, "registers", "32KiB, 64MiB in all", blocks, small.bytes(),

@@ -14,6 +14,7 @@ async function serve(agent, [from, to]) {
     model: 'llama-3.1-8b',
     agent,
     linkGbps: null,
+    bounceMb: null,
     device,
     shape: {
       ...{ tp: 1, cp: 1, layersPerStage: [32] },
