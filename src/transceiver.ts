@@ -1,4 +1,3 @@
-import type { BounceStats } from './agent/bounce-stats.js';
 import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import type { Clock, Timer } from './clock.js';

@@ -58,8 +58,6 @@ it('documents every error code, and none that does not exist', () => {
 it('lists every bench in docs/bench.md', () => {
   const overview = execFileSync(process.execPath, ['dist/cli/main.js', '--help'], { cwd: ROOT, encoding: 'utf8' });
   const benches = [...overview.matchAll(/^ {2}bench (\w+)/gm)].map((match) => match[1]);
-  expect(benches).toEqual(
-    'ttft trace transfer dispatch interference scale sessions serve report'.split(' '),
-  );
+  expect(benches).toEqual('ttft trace transfer dispatch interference scale sessions serve report'.split(' '));
   for (const bench of benches) expect(read('docs/bench.md')).toContain(`## \`${bench}\``);
 });

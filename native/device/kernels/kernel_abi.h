@@ -19,10 +19,10 @@ namespace kvt {
 inline constexpr unsigned kTileBytes = 4096;
 inline constexpr unsigned kMaxCopyGroups = 8;
 inline constexpr unsigned kCopyThreads = 1024;
-// The bulk kernel: most warps of a block, and staging tiles of each warp.
-inline constexpr unsigned kMaxBulkWarps = 12;
+// The bulk kernel: warps of a block, and staging tiles of each. They fill the shared memory of one multiprocessor.
+inline constexpr unsigned kBulkWarps = 12;
 inline constexpr unsigned kBulkStages = 4;
-inline constexpr unsigned kBulkWarpBytes = kBulkStages * kTileBytes;
+inline constexpr unsigned kBulkSharedBytes = kBulkWarps * kBulkStages * kTileBytes;
 inline constexpr unsigned kContentThreads = 256;
 // A worker looks for an abort once in so many tiles: some microseconds of a full link.
 inline constexpr unsigned kTilesPerLook = 16;
@@ -94,7 +94,7 @@ struct CopyArguments {
   unsigned long long abort;        // AbortWord that the launch looks at between tiles; 0: none
   unsigned long long abort_state;  // AbortState beside it
   unsigned is_gated;               // whether blocks wait for the verdict before they touch anything else
-  unsigned bulk_warps;             // warps of a block of the bulk kernel; 0: the best known
+  unsigned reserved;
 };
 
 struct DeviceContentEntry {
