@@ -22,11 +22,11 @@ Status BounceReader::expect(BouncePeer peer, std::uint64_t ticket, std::vector<I
   }
   Inbound inbound;
   for (InboundGroup& group : groups) {
-    std::sort(group.slots.begin(), group.slots.end());
+    SlotSet slots(std::move(group.slots));
     const bool is_in_range =
-        group.slots.empty() || (group.slots.front() >= 0 && group.slots.back() < group.table->destination_slot_limit());
+        slots.is_empty() || (slots.lowest() >= 0 && slots.highest() < group.table->destination_slot_limit());
     if (!is_in_range) return Status(StatusCode::kInvalidArgument, "bounce: a slot is outside its own pool");
-    if (!inbound.groups.emplace(group.key, std::move(group)).second) {
+    if (!inbound.groups.emplace(group.key, Destination{std::move(group.table), std::move(slots)}).second) {
       return Status(StatusCode::kInvalidArgument, "bounce: two groups have one key");
     }
   }
@@ -124,11 +124,11 @@ std::optional<BounceRefusal> BounceReader::check_want(const Inbound& inbound, co
     if (known == inbound.groups.end() || shape_of(*known->second.table) != wanted.shape) {
       return BounceRefusal::kMismatch;
     }
-    const std::vector<std::int32_t>& own = known->second.slots;
+    const SlotSet& own = known->second.slots;
     const auto begin = want.slots.begin() + static_cast<std::ptrdiff_t>(at);
     const auto end = begin + static_cast<std::ptrdiff_t>(wanted.slot_count);
     for (auto slot = begin; slot != end; ++slot) {
-      if (!std::binary_search(own.begin(), own.end(), *slot)) return BounceRefusal::kForeignSlot;
+      if (!own.contains(*slot)) return BounceRefusal::kForeignSlot;
     }
     out->push_back({known->second.table, {begin, end}});
     at += wanted.slot_count;

@@ -14,6 +14,7 @@
 #include "core/bounce_plan.h"
 #include "core/bounce_writer.h"
 #include "core/credit_scheduler.h"
+#include "core/slot_set.h"
 #include "core/status.h"
 
 namespace kvt {
@@ -129,9 +130,12 @@ class BounceReader {
     std::size_t scattering = 0;
     BounceTime progress_at{};
   };
+  struct Destination {
+    std::shared_ptr<const FragmentTable> table;
+    SlotSet slots;
+  };
   struct Inbound {
-    // Sorted slots, so that each of a WANT's is looked up fast.
-    std::unordered_map<std::uint32_t, InboundGroup> groups;
+    std::unordered_map<std::uint32_t, Destination> groups;
     FlowId flow = 0;
     std::size_t scattering = 0;
     // Nothing new is taken; the last scatter ends it.

@@ -7,6 +7,7 @@
 #include <random>
 
 #include "bounce_world.h"
+#include "core/slot_set.h"
 
 namespace kvt::test {
 namespace {
@@ -145,6 +146,24 @@ TEST(HasDescriptors, CountsRunsAsTheyAreJoined) {
   for (std::int32_t i = 0; i < 3000; ++i) many[0].slot_pairs.insert(many[0].slot_pairs.end(), {i, i});
   EXPECT_TRUE(has_descriptors(many, 15000));
   EXPECT_FALSE(has_descriptors(many, 15001));
+}
+
+TEST(SlotSet, AnswersAsASearchDoesDenseOrSparse) {
+  std::mt19937 random(3);
+  for (const std::int32_t range : {1, 40, 1000, 2000000}) {
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{30}, std::size_t{300}}) {
+      std::vector<std::int32_t> slots;
+      for (std::size_t i = 0; i < count; ++i) {
+        slots.push_back(static_cast<std::int32_t>(random() % static_cast<unsigned>(range)) - 5);
+      }
+      const SlotSet set(slots);
+      for (int i = 0; i < 500; ++i) {
+        const std::int32_t slot = static_cast<std::int32_t>(random() % static_cast<unsigned>(range + 20)) - 10;
+        ASSERT_EQ(set.contains(slot), std::ranges::find(slots, slot) != slots.end()) << slot;
+      }
+      for (const std::int32_t slot : {INT32_MIN, INT32_MAX}) ASSERT_FALSE(set.contains(slot));
+    }
+  }
 }
 
 }  // namespace
