@@ -58,13 +58,14 @@ export const FOUND: ScenarioGroup = {
       name: 'a late copy of a question from before the greeting is not answered with writes',
       references: ['simulator, seed 7011 of the first generator'],
       plan: plan(
-        [request(0), request(1, { atMs: 600, promptLen: 60 })],
+        // Several, because a frame on its way may go down with its connection.
+        [request(0), ...[1, 2, 3].map((number) => request(number, { atMs: 400 + 200 * number, promptLen: 60 }))],
         [
-          { kind: 'break', from: CONTEXT, to: GENERATION, atMs: 300 },
-          { kind: 'frame', type: 'REQUEST_DATA', skip: 1, count: 1, copies: 6, delayMs: 0 },
+          ...[300, 700, 900].map((atMs) => ({ kind: 'break', from: CONTEXT, to: GENERATION, atMs }) as const),
+          { kind: 'frame', type: 'REQUEST_DATA', skip: 1, count: 9, copies: 30, delayMs: 0 },
         ],
       ),
-      expect: { 0: DONE, 1: DONE },
+      expect: { 0: DONE, 1: DONE, 2: DONE, 3: DONE },
     },
   ],
   byDesign: [],

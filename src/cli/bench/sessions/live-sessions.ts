@@ -39,6 +39,11 @@ export class LiveSessions {
     generation.transceiver.onActivity(() => this.#takeSettled(generation));
   }
 
+  /** From now on outcomes are nobody's business: of a row that was given up, whose servers are closed next. */
+  detach(): void {
+    for (const { transceiver } of [this.#context, this.#generation]) transceiver.onActivity(() => {});
+  }
+
   get started(): number {
     return this.#nextNumber - 1;
   }

@@ -42,36 +42,40 @@ export interface SessionsRow {
 export async function measureSessions(count: number, rate: number, durationMs: number): Promise<SessionsRow> {
   return withPair(count + SPARE_REQUESTS, async (context, generation) => {
     const sessions = new LiveSessions(context, generation);
-    const settle = async (ended: boolean, what: string): Promise<void> => {
-      if (!(await sessions.settle(ended, SETTLE_LIMIT_MS)))
-        throw new TransferTimeoutError(`${what} took more than ${SETTLE_LIMIT_MS} ms`, { drained: false });
-    };
-    // The first requests bring the peers together and the code into shape.
-    for (const live of sessions.prepare(WAVE)) sessions.open(live);
-    await settle(false, 'opening the first sessions');
-    sessions.finishOldest(WAVE);
-    await settle(true, 'ending the first sessions');
+    try {
+      const settle = async (ended: boolean, what: string): Promise<void> => {
+        if (!(await sessions.settle(ended, SETTLE_LIMIT_MS)))
+          throw new TransferTimeoutError(`${what} took more than ${SETTLE_LIMIT_MS} ms`, { drained: false });
+      };
+      // The first requests bring the peers together and the code into shape.
+      for (const live of sessions.prepare(WAVE)) sessions.open(live);
+      await settle(false, 'opening the first sessions');
+      sessions.finishOldest(WAVE);
+      await settle(true, 'ending the first sessions');
 
-    const prepared = sessions.prepare(count);
-    const heapBefore = heapInUse();
-    for (let at = 0; at < count; at += WAVE) {
-      for (const live of prepared.slice(at, at + WAVE)) sessions.open(live);
-      await settle(false, 'opening the sessions');
+      const prepared = sessions.prepare(count);
+      const heapBefore = heapInUse();
+      for (let at = 0; at < count; at += WAVE) {
+        for (const live of prepared.slice(at, at + WAVE)) sessions.open(live);
+        await settle(false, 'opening the sessions');
+      }
+      await pause(context, QUIET_MS);
+      const heapBytes = heapInUse() - heapBefore;
+      const heapBytesPerSession = count < FEWEST_WEIGHED ? null : heapBytes / (2 * count);
+
+      const measured = await measureLoad(context, durationMs, sessions, (elapsedMs, asked) => {
+        const due = Math.floor((elapsedMs * rate) / 1000);
+        return asked + sessions.replaceOldest(due - asked);
+      });
+      // Those that are left, in parts that do not queue up.
+      do await settle(true, 'ending the sessions');
+      while (sessions.finishOldest(WAVE) > 0);
+      const { failed, started, completed } = sessions;
+      const lost = started - completed - failed;
+      return { variant: 'sessions', sessions: count, ...measured, failed, lost, heapBytesPerSession };
+    } finally {
+      sessions.detach();
     }
-    await pause(context, QUIET_MS);
-    const heapBytes = heapInUse() - heapBefore;
-    const heapBytesPerSession = count < FEWEST_WEIGHED ? null : heapBytes / (2 * count);
-
-    const measured = await measureLoad(context, durationMs, sessions, (elapsedMs, asked) => {
-      const due = Math.floor((elapsedMs * rate) / 1000);
-      return asked + sessions.replaceOldest(due - asked);
-    });
-    // Those that are left, in parts that do not queue up.
-    do await settle(true, 'ending the sessions');
-    while (sessions.finishOldest(WAVE) > 0);
-    const { failed, started, completed } = sessions;
-    const lost = started - completed - failed;
-    return { variant: 'sessions', sessions: count, ...measured, failed, lost, heapBytesPerSession };
   });
 }
 
