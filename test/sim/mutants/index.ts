@@ -1,4 +1,6 @@
 /** Every seeded fault that the simulator must catch: `npm run sim -- --mutants`. */
+
+import { EXECUTOR_MUTANTS } from './executor-mutants.js';
 import type { Mutant } from './mutant.js';
 import { PROTOCOL_MUTANTS } from './protocol-mutants.js';
 import { RANK_MUTANTS } from './rank-mutants.js';
@@ -12,4 +14,5 @@ export const MUTANTS: readonly Mutant[] = [
   ...RECEIVER_MUTANTS,
   ...PROTOCOL_MUTANTS,
   ...RANK_MUTANTS,
+  ...EXECUTOR_MUTANTS,
 ];

@@ -9,7 +9,8 @@ const CONSENSUS = 'src/executor/rank-consensus.ts';
 const LEDGER = 'src/session/transfer-ledger.ts';
 const QUESTIONS = 'src/session/receiver-questions.ts';
 const FAREWELLS = 'src/session/farewells.ts';
-const EXECUTOR = 'src/executor/executor.ts';
+const LOOP = 'src/executor/executor-loop.ts';
+const PIPELINE = 'src/executor/step-pipeline.ts';
 const AGENT = 'test/sim/parts/sim-agent.ts';
 const ADMISSION = 'src/session/receiver-admission.ts';
 
@@ -138,15 +139,15 @@ export const RANK_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a forward that failed on one rank counts on the others',
-    file: EXECUTOR,
-    find: 'error ?? agreeing.result',
-    replace: 'agreeing.result',
+    file: PIPELINE,
+    find: 'error ?? result',
+    replace: 'result',
   },
   {
     name: 'what a forward computed counts before the other ranks agree',
-    file: EXECUTOR,
-    find: 'if (this.#ranks === null) await this.#forward.retire(inFlight, result);',
-    replace: 'if (this.#ranks === null || !(result instanceof Error)) await this.#forward.retire(inFlight, result);',
+    file: LOOP,
+    find: 'if (ranks !== null) ranks.computed(error);',
+    replace: 'if (ranks !== null && error !== null) ranks.computed(error);',
   },
   {
     name: 'a receiver that has not asked gives up without a word',
