@@ -10,7 +10,7 @@ import {
   WIRE_VERSIONS,
   type WireVersions,
 } from '../wire/index.js';
-import type { HelloAck, Message } from '../wire/messages.js';
+import type { Hello, HelloAck, Message } from '../wire/messages.js';
 import type { Messenger } from '../wire/messenger.js';
 import type { Counters } from './counters.js';
 import type { Claim } from './greetings.js';
@@ -98,7 +98,7 @@ export class ControlChannel {
   }
 
   /** To the endpoint that a HELLO is from, in the version that both speak, which its sender learns by that. */
-  answerHello({ hello, heard }: Claim, message: HelloAck): void {
+  answerHello({ hello, heard }: Claim, message: Hello | HelloAck): void {
     const agreed = negotiate(heard, hello.supportedMajors, this.#versions);
     const version = this.#versions.find(({ major }) => major === agreed?.major) ?? this.#versions[0];
     this.#messenger.send(hello.rankInfo.endpoint, this.#encode(message, version));

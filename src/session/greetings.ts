@@ -3,6 +3,9 @@ import type { FrameOrigin, SpokenMajor } from '../wire/index.js';
 import type { Hello } from '../wire/messages.js';
 import { Repeater } from './repeater.js';
 
+/** Less than the first repeat of a HELLO, so that each asks once more. */
+const PROOF_INTERVAL_MS = 200;
+
 /** A HELLO, the version of its frame, and the connection that it came by. */
 export interface Claim {
   readonly hello: Hello;
@@ -17,6 +20,13 @@ export interface Greeting {
   readonly probe: boolean;
   /** HELLO that claims to come from there, judged when the endpoint itself has answered. */
   claim: Claim | null;
+  /**
+   * Of the question who is there, when somebody claims to be while a HELLO that wants a peer is under way: two ranks that greet each other at once
+   * would else both wait for the other's proof.
+   */
+  proofNonce: bigint | null;
+  /** When that was last asked. */
+  proofAskedAtMs: number;
   /** Answers of a version that this rank does not speak. */
   unreadable: number;
 }
@@ -57,8 +67,18 @@ export class Greetings {
   ): void {
     const nonce = this.#newNonce();
     let attempts = 0;
-    this.#running.set(endpoint, { nonce, startedAtMs: this.#clock.now(), unreadable: 0, ...why });
+    const fresh = { proofNonce: null, proofAskedAtMs: Number.NEGATIVE_INFINITY, unreadable: 0 };
+    this.#running.set(endpoint, { nonce, startedAtMs: this.#clock.now(), ...fresh, ...why });
     this.#repeater.start(endpoint, () => send(nonce, attempts++));
+  }
+
+  /** @returns the nonce to ask with; null when it was asked a moment ago */
+  proofNonce(greeting: Greeting): bigint | null {
+    const now = this.#clock.now();
+    if (now - greeting.proofAskedAtMs < PROOF_INTERVAL_MS) return null;
+    greeting.proofAskedAtMs = now;
+    greeting.proofNonce ??= this.#newNonce();
+    return greeting.proofNonce;
   }
 
   end(endpoint: string): void {

@@ -250,7 +250,7 @@ export class PeerRegistry {
     const { endpoint } = claim.hello.rankInfo;
     const running = this.#greetings.at(endpoint);
     const known = this.#table.at(endpoint);
-    if (running !== undefined) running.claim = claim;
+    if (running !== undefined) this.#claimDuring(running, claim);
     else if (known !== undefined) this.#probe(known, claim);
     else if (!this.#room.mayHave(this.#taken)) {
       this.#room.refused();
@@ -275,13 +275,23 @@ export class PeerRegistry {
     }
   }
 
+  /** A HELLO of ours is under way to the endpoint that is claimed. One that wants a peer is no question who is there: that is asked beside it. */
+  #claimDuring(running: Greeting, claim: Claim): void {
+    running.claim = claim;
+    const nonce = running.probe ? null : this.#greetings.proofNonce(running);
+    const self = this.#self();
+    if (nonce === null || self === null) return;
+    this.#channel.answerHello(claim, this.#helloOf(self, nonce, true));
+  }
+
   /** @param from what the frame says of the process that answers */
   onHelloAck(ack: HelloAck, from: SpokenMajor & { readonly incarnation: bigint }, origin: FrameOrigin): void {
     const { incarnation } = from;
     const { endpoint, answer } = ack;
     const greeting = this.#greetings.at(endpoint);
     const self = this.#self();
-    if (greeting === undefined || greeting.nonce !== ack.nonce || self === null) {
+    const isProof = greeting?.proofNonce === ack.nonce;
+    if (greeting === undefined || self === null || (greeting.nonce !== ack.nonce && !isProof)) {
       this.#counters.add('stale:HELLO_ACK');
       return;
     }
@@ -289,17 +299,20 @@ export class PeerRegistry {
       this.#counters.add('protocol_error:hello_incarnation');
       return;
     }
-    this.#greetings.end(endpoint);
-    this.#introductions.end(endpoint);
+    if (!isProof) {
+      this.#greetings.end(endpoint);
+      this.#introductions.end(endpoint);
+    }
     const known = this.#table.at(endpoint);
     if (known?.incarnation === incarnation && greeting.probe) this.#lastProofMs.set(known, this.#clock.now());
     if (known !== undefined && known.incarnation !== incarnation)
       this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`);
     this.#table.prove({ endpoint, incarnation }, origin);
     const { claim } = greeting;
+    greeting.claim = null;
     const isTrue = claim !== null && this.#table.isProven(claim.hello.rankInfo, claim.origin);
     if (claim !== null && !isTrue) this.#counters.add('claims_refuted');
-    if (!greeting.probe) this.#onAnswer(self, ack, from);
+    if (!greeting.probe && !isProof) this.#onAnswer(self, ack, from);
     if (claim !== null && isTrue) this.onHello(claim.hello, claim.heard, claim.origin);
     if (greeting.probe) this.#forgetUnlessNeeded(endpoint);
   }
@@ -466,12 +479,17 @@ export class PeerRegistry {
   #sayHello(endpoint: string, { probe, claim }: Pick<Greeting, 'probe' | 'claim'>): void {
     const self = this.#self();
     if (self === null) return;
-    const common = { type: 'HELLO', supportedMajors: [...this.#channel.majors] } as const;
-    // The way into our memory is for those who are wanted as peers alone.
-    const about = probe ? { rankInfo: { ...self, agentMetadata: NO_METADATA }, probe } : { rankInfo: self };
     this.#greetings.begin(endpoint, { probe, claim }, (nonce, attempt) =>
-      this.#channel.introduce(endpoint, { ...common, nonce, ...about }, attempt),
+      this.#channel.introduce(endpoint, this.#helloOf(self, nonce, probe), attempt),
     );
+  }
+
+  #helloOf(self: RankInfo, nonce: bigint, probe: boolean): Hello {
+    const common = { type: 'HELLO', nonce, supportedMajors: [...this.#channel.majors] } as const;
+    // The way into our memory is for those who are wanted as peers alone.
+    return probe
+      ? { ...common, rankInfo: { ...self, agentMetadata: NO_METADATA }, probe }
+      : { ...common, rankInfo: self };
   }
 
   #endGreeting(endpoint: string): Greeting | undefined {

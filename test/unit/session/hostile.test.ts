@@ -22,6 +22,22 @@ async function transfer(pair: TransferPair, from: Server, to: Server, id: number
   return to.settled.at(-1)?.outcome;
 }
 
+/** Asks; what it returns sends the pages. */
+async function ask(pair: TransferPair, from: Server, to: Server, id: number): Promise<() => void> {
+  const options = { rid: (1n << 41n) + BigInt(id) };
+  const context = makeRequest(100 + id, 'context', options);
+  const generation = makeRequest(200 + id, 'generation', { ...options, endpoint: from.transceiver.endpoint });
+  from.cache.place(context.id, SOURCE_SLOTS);
+  to.cache.place(generation.id, TARGET_SLOTS);
+  to.transceiver.requestAndReceiveAsync(generation);
+  return () => {
+    context.chunkEnd = 16;
+    context.outputTokens.push(id);
+    from.transceiver.respondAndSendAsync(context, { after: null });
+    pair.collect();
+  };
+}
+
 describe('one rank in both roles', () => {
   it('serves and asks the same peer, one after the other and again', async () => {
     const pair = await TransferPair.create();
@@ -30,6 +46,22 @@ describe('one rank in both roles', () => {
     expect(await transfer(pair, pair.context, pair.generation, 3)).toBe('completed');
     for (const server of [pair.context, pair.generation])
       expect(server.transceiver.stats()).toMatchObject({ held: 0, sendSessions: 0, receiveSessions: 0 });
+  });
+
+  it('two that ask each other at the same moment both get their answer', async () => {
+    const pair = await TransferPair.create();
+    const { context, generation } = pair;
+    const done = await Promise.all([ask(pair, context, generation, 1), ask(pair, generation, context, 2)]);
+    await pair.run(100);
+    for (const finish of done) finish();
+    await pair.run(200);
+    expect([context, generation].map(({ settled }) => settled.map(({ outcome }) => outcome))).toEqual([
+      ['completed', 'completed'],
+      ['completed', 'completed'],
+    ]);
+    // At once: no HELLO was repeated.
+    const hellos = pair.network.log.filter(({ message }) => message.type === 'HELLO' && message.probe !== true);
+    expect(hellos).toHaveLength(2);
   });
 });
 
