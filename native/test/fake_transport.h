@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "engine/submission.h"
 #include "transport/transport.h"
 
 namespace kvt::test {
