@@ -253,7 +253,7 @@ export class DeviceTransferRun {
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#lanes.map(({ bareLoop }) => bareLoop?.close()));
+    for (const { bareLoop } of this.#lanes) await bareLoop?.close();
     await Promise.all(this.#lanes.map(({ agent }) => agent.close(2000)));
   }
 
