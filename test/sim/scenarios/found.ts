@@ -1,5 +1,16 @@
 import { SessionRetiredError } from '../../../src/errors.js';
-import { CONTEXT, DONE, delay, GENERATION, lose, plan, request, type ScenarioGroup, transfers } from './scenario.js';
+import {
+  CONTEXT,
+  DONE,
+  delay,
+  GENERATION,
+  instance,
+  lose,
+  plan,
+  request,
+  type ScenarioGroup,
+  transfers,
+} from './scenario.js';
 
 /** What the simulator found in this package, each with the smallest schedule that showed it. */
 export const FOUND: ScenarioGroup = {
@@ -66,6 +77,28 @@ export const FOUND: ScenarioGroup = {
         ],
       ),
       expect: { 0: DONE, 1: DONE, 2: DONE, 3: DONE },
+    },
+    {
+      name: 'a writer that greets its receiver before it has answered it is asked when it has answered',
+      references: [
+        'simulator, seeds 3907, 5403, 14397: questions that were refused as a stranger’s failed all requests there',
+      ],
+      plan: plan([request(0), request(2)], [lose('HELLO', 1, 4)], {
+        context: instance(1, [1, 2]),
+        generation: instance(2),
+        kvHeads: 2,
+      }),
+      expect: { 0: DONE, 2: DONE },
+    },
+    {
+      name: 'a request that ends before it is known whose it is ends for those who asked for it',
+      references: ['simulator, seed 3789: its receivers waited until their queue clock ran out'],
+      plan: plan(
+        [request(0, { context: 1 }), request(2, { atMs: 200, lagMs: 20 })],
+        [{ kind: 'cancel', request: 2, by: 'context', afterMs: 40 }],
+        { contexts: 2, context: instance(2), generation: instance(4, [3], 2), kvHeads: 4 },
+      ),
+      expect: { 0: DONE, 2: { context: 'cancelled', generation: 'failed', withinMs: 1000 } },
     },
   ],
   byDesign: [],
