@@ -100,6 +100,29 @@ export const FOUND: ScenarioGroup = {
       ),
       expect: { 0: DONE, 2: { context: 'cancelled', generation: 'failed', withinMs: 1000 } },
     },
+    {
+      name: 'ranks that join their instance late keep the pages of their siblings until they have their own',
+      references: ['simulator, seeds 10207, 12616, 16137, 17905, 18203, 18527: counted as held too long'],
+      plan: plan([request(0), request(1, { style: 'context_first' })], [], {
+        context: instance(1),
+        generation: instance(4),
+        latent: true,
+        kvHeads: 1,
+        joinWithinMs: 3000,
+        limits: { transferQueueTimeoutMs: 4500, noProgressTimeoutMs: 2500, kvTransferTimeoutMs: 6000 },
+      }),
+      expect: { 0: DONE, 1: DONE },
+    },
+    {
+      name: 'a rank that waits for an aux slot while its siblings ask ends by its own clock, whatever they were told',
+      references: ['simulator, seed 25741: counted as told too late'],
+      plan: plan(
+        [request(0), request(3, { entrance: 'bare', context: 1, atMs: 600, lagMs: -1500 })],
+        [transfers('never')],
+        { contexts: 2, context: instance(1), generation: instance(2), kvHeads: 2, auxSlots: 1 },
+      ),
+      expect: { 0: { context: 'failed', generation: 'failed' }, 3: { context: 'failed', generation: 'failed' } },
+    },
   ],
   byDesign: [],
 };
