@@ -124,7 +124,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
         onReady: (peer) => {
           fences.watch(peer);
           observers.current?.onPeerReady(peer.name);
-          this.#receiver.onPeerReady(peer);
+          // One that has not accepted our HELLO yet refuses questions as a stranger's; it is ready again when it has.
+          if (peer.greeted) this.#receiver.onPeerReady(peer);
           this.#sender.onPeerReady(peer);
         },
         onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),

@@ -165,6 +165,16 @@ export class ReceiverQuestions {
     return cancelled;
   }
 
+  /** Whoever asked and was not known to be of the receiving instance yet would wait for it until its clock runs out. */
+  onEnded(session: TxSession): void {
+    const { rid, outcome, error } = session;
+    for (const early of this.#early.take(rid)) {
+      const refusal = this.#refusal(early.message, early.peer, session, 'unknown');
+      if (outcome === 'cancelled' && error !== null) this.answerEarly(early, 'CANCELLED', error);
+      else if (refusal !== null) this.answerEarly(early, 'REFUSED', refusal);
+    }
+  }
+
   /** Requests that name this rank may have waited to hear of which instance it is. */
   onPeerReady(peer: Peer, sessions: Iterable<TxSession>): void {
     for (const session of [...sessions]) {

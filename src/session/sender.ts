@@ -398,6 +398,7 @@ export class Sender {
   #settled(session: TxSession): void {
     this.#retired.set(session.rid, session.error);
     if (session.outcome === null) throw new InternalError(`request ${session.rid} settled without an outcome`);
+    this.questions.onEnded(session);
     this.#o.onSettled({
       request: session.request,
       side: 'context',

@@ -5,6 +5,7 @@ import { KNOWN_WITHIN_MS } from './cluster/settle-book.js';
 import type { SimServer } from './cluster/sim-server.js';
 import type { Violation } from './core/journal.js';
 import { NEVER_MS } from './parts/sim-agent.js';
+import type { WatchedTransceiver } from './parts/watched-transceiver.js';
 import {
   describeFault,
   describeRequest,
@@ -271,7 +272,9 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
   if (calm) cluster.book.checkPropagation();
   if (calm && plan.shape.joinWithinMs <= 1) checkCancelsHeard(cluster);
   const swift = calm && !plan.faults.some((fault) => fault.kind === 'transfers');
-  if (swift && asPlanned) for (const { watched } of cluster.servers) watched.checkReleases(KNOWN_WITHIN_MS);
+  if (swift && asPlanned)
+    for (const server of cluster.servers)
+      server.watched.checkReleases(KNOWN_WITHIN_MS, lateSiblings(cluster, plan, server));
   const alike = plan.shape.generationDtype === undefined;
   if (asPlanned && alike && isGentle(plan)) checkUnfounded(cluster);
   const endless = plan.faults.some((fault) => fault.kind === 'transfers' && fault.fate === 'never');
@@ -292,6 +295,16 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
     for (const request of server.watched.unsettled)
       journal.violation('I2 no outcome', `${server.name}: request ${request.id} never settled`);
   }
+}
+
+/**
+ * Ranks that share the pages of their requests with this one, where that may keep them: a rank of either side that joins its instance late greets
+ * late, or is greeted late, so that its receive may begin when those of its siblings are over.
+ */
+function lateSiblings({ hosts }: Cluster, { shape }: Plan, server: SimServer): readonly WatchedTransceiver[] {
+  if (shape.joinWithinMs <= 1) return [];
+  const instance = hosts.map((host) => host.instance).find(({ ranks }) => ranks.includes(server));
+  return (instance?.siblingsOf(server) ?? []).map(({ watched }) => watched);
 }
 
 /** A receive that its user gave up, before or after its pages were asked for, does not keep the context side waiting. */

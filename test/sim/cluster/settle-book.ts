@@ -93,7 +93,8 @@ export class SettleBook {
       const failed = [...context.values(), ...generation.values()]
         .filter(({ settled }) => settled.outcome !== 'completed')
         .sort((a, b) => a.atMs - b.atMs);
-      const [first, last] = [failed[0], failed.at(-1)];
+      const first = failed[0];
+      const last = failed.findLast((half) => this.#canBeTold(rid, half));
       if (first === undefined || last === undefined || askedAtMs === undefined) continue;
       const late = last.atMs - Math.max(first.atMs, last.startedAtMs, askedAtMs);
       if (late > KNOWN_WITHIN_MS)
@@ -102,5 +103,11 @@ export class SettleBook {
           `${rid.toString(16)}: ${last.server} learnt ${Math.round(late)} ms after ${first.server}`,
         );
     }
+  }
+
+  /** A rank that waited for an aux slot to the end asked nobody, whatever its siblings did: no writer knows that it has to hear of an end. */
+  #canBeTold(rid: bigint, { settled, endpoint }: Half): boolean {
+    if (settled.side === 'context') return true;
+    return [...(this.asked.get(rid)?.pairs ?? [])].some((pair) => pair.startsWith(`${endpoint}>`));
   }
 }

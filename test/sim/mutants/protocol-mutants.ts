@@ -156,4 +156,10 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
     find: 'const peer = this.#peers.sender(incarnation, origin);',
     replace: 'const peer = this.#peers.sender(incarnation, origin) ?? this.#peers.peers[0] ?? null;',
   },
+  {
+    name: 'a peer is asked for pages before it has accepted our greeting',
+    file: TRANSCEIVER,
+    find: 'if (peer.greeted) this.#receiver.onPeerReady(peer);',
+    replace: 'this.#receiver.onPeerReady(peer);',
+  },
 ];

@@ -197,4 +197,10 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
     find: "if (this.#reports.repeat(asker, ticket)) return;\n    if (this.#isForeign(message, 'kind' in asker ? null : asker)) return;\n    const text =",
     replace: 'const text =',
   },
+  {
+    name: 'early askers are not told that the request has ended',
+    file: FILE,
+    find: 'this.questions.onEnded(session);',
+    replace: '',
+  },
 ];

@@ -170,16 +170,27 @@ export class WatchedTransceiver implements CacheTransceiver {
     }
   }
 
-  /** Only for runs in which nothing is broken or slow: who may write is told in one hop, and says that it stopped. */
-  checkReleases(withinMs: number): void {
+  /**
+   * Only for runs in which nothing is broken or slow: who may write is told in one hop, and says that it stopped.
+   * @param awaited ranks that share the hold and that may end later than this one, for a reason that is in the plan
+   */
+  checkReleases(withinMs: number, awaited: readonly WatchedTransceiver[]): void {
     for (const { request, settled, settledAtMs, releasedAtMs } of this.#transfers.values()) {
-      if (settled?.side !== 'generation' || releasedAtMs === null || releasedAtMs - settledAtMs <= withinMs) continue;
+      if (settled?.side !== 'generation' || releasedAtMs === null) continue;
+      const endedAtMs = Math.max(...[this, ...awaited].map((rank) => rank.#endedAtMs(request.id)));
+      if (releasedAtMs - this.#process.offsetMs - endedAtMs <= withinMs) continue;
       const lateMs = Math.round(releasedAtMs - settledAtMs);
       this.#journal.violation(
         'I1 late release',
         `${this.#name}: the pages of request ${request.id} are held ${lateMs} ms after it ${settled.outcome}`,
       );
     }
+  }
+
+  /** By the clock of the run. */
+  #endedAtMs(id: number): number {
+    const transfer = this.#byId.get(id);
+    return transfer?.settled == null ? Number.NEGATIVE_INFINITY : transfer.settledAtMs - this.#process.offsetMs;
   }
 
   #sent(request: LlmRequest, send: () => SendReceipt | null): SendReceipt | null {

@@ -1,5 +1,16 @@
 import { SessionRetiredError } from '../../../src/errors.js';
-import { CONTEXT, DONE, delay, GENERATION, lose, plan, request, type ScenarioGroup, transfers } from './scenario.js';
+import {
+  CONTEXT,
+  DONE,
+  delay,
+  GENERATION,
+  instance,
+  lose,
+  plan,
+  request,
+  type ScenarioGroup,
+  transfers,
+} from './scenario.js';
 
 /** What the simulator found in this package, each with the smallest schedule that showed it. */
 export const FOUND: ScenarioGroup = {
@@ -66,6 +77,51 @@ export const FOUND: ScenarioGroup = {
         ],
       ),
       expect: { 0: DONE, 1: DONE, 2: DONE, 3: DONE },
+    },
+    {
+      name: 'a writer that greets its receiver before it has answered it is asked when it has answered',
+      references: [
+        'simulator, seeds 3907, 5403, 14397: questions that were refused as a stranger’s failed all requests there',
+      ],
+      plan: plan([request(0), request(2)], [lose('HELLO', 1, 4)], {
+        context: instance(1, [1, 2]),
+        generation: instance(2),
+        kvHeads: 2,
+      }),
+      expect: { 0: DONE, 2: DONE },
+    },
+    {
+      name: 'a request that ends before it is known whose it is ends for those who asked for it',
+      references: ['simulator, seed 3789: its receivers waited until their queue clock ran out'],
+      plan: plan(
+        [request(0, { context: 1 }), request(2, { atMs: 200, lagMs: 20 })],
+        [{ kind: 'cancel', request: 2, by: 'context', afterMs: 40 }],
+        { contexts: 2, context: instance(2), generation: instance(4, [3], 2), kvHeads: 4 },
+      ),
+      expect: { 0: DONE, 2: { context: 'cancelled', generation: 'failed', withinMs: 1000 } },
+    },
+    {
+      name: 'ranks that join their instance late keep the pages of their siblings until they have their own',
+      references: ['simulator, seeds 10207, 12616, 16137, 17905, 18203, 18527: counted as held too long'],
+      plan: plan([request(0), request(1, { style: 'context_first' })], [], {
+        context: instance(1),
+        generation: instance(4),
+        latent: true,
+        kvHeads: 1,
+        joinWithinMs: 3000,
+        limits: { transferQueueTimeoutMs: 4500, noProgressTimeoutMs: 2500, kvTransferTimeoutMs: 6000 },
+      }),
+      expect: { 0: DONE, 1: DONE },
+    },
+    {
+      name: 'a rank that waits for an aux slot while its siblings ask ends by its own clock, whatever they were told',
+      references: ['simulator, seed 25741: counted as told too late'],
+      plan: plan(
+        [request(0), request(3, { entrance: 'bare', context: 1, atMs: 600, lagMs: -1500 })],
+        [transfers('never')],
+        { contexts: 2, context: instance(1), generation: instance(2), kvHeads: 2, auxSlots: 1 },
+      ),
+      expect: { 0: { context: 'failed', generation: 'failed' }, 3: { context: 'failed', generation: 'failed' } },
     },
   ],
   byDesign: [],

@@ -6,6 +6,7 @@ import {
   DONE,
   delay,
   GENERATION,
+  instance,
   lose,
   plan,
   request,
@@ -14,10 +15,6 @@ import {
   thread,
   transfers,
 } from './scenario.js';
-
-function instance(tpSize: number, layersPerStage: readonly number[] = [3], dpSize = 1): InstanceShape {
-  return { tpSize, dpSize, cpSize: 1, layersPerStage, blockLayout: 'HND' };
-}
 
 function shape(context: InstanceShape, generation: InstanceShape, changes: Partial<Shape> = {}): Partial<Shape> {
   return { context, generation, kvHeads: 2, ...changes };

@@ -42,6 +42,10 @@ export interface ScenarioGroup {
 
 const ONE_RANK: InstanceShape = { tpSize: 1, dpSize: 1, cpSize: 1, layersPerStage: [1], blockLayout: 'HND' };
 
+export function instance(tpSize: number, layersPerStage: readonly number[] = [3], dpSize = 1): InstanceShape {
+  return { tpSize, dpSize, cpSize: 1, layersPerStage, blockLayout: 'HND' };
+}
+
 const SHAPE: Shape = {
   contexts: 1,
   generations: 1,
