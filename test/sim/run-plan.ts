@@ -212,10 +212,13 @@ function expectLossKnown(cluster: Cluster, gone: HostRef, lost: SimServer): void
       const isElsewhere = ({ dpRank, endpoint }: SimServer): boolean =>
         dpRank !== lost.dpRank && cluster.book.knows(rid, server.endpoint, endpoint);
       if (side === 'generation' && cluster.at(gone).instance.ranks.some(isElsewhere)) continue;
-      if (server.process.state !== 'running' || !waits()) continue;
+      // A writer that has done its part may go; its siblings are waited for.
+      const isOpen = (): boolean =>
+        waits() && (side === 'context' || !cluster.book.hasAllOf(rid, lost.endpoint, server.endpoint));
+      if (server.process.state !== 'running' || !isOpen()) continue;
       const lostMs = server.process.lostMs;
       cluster.scheduler.at(LOSS_KNOWN_MS, null, () => {
-        if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !waits())
+        if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !isOpen())
           return;
         cluster.journal.violation(
           'I2 loss',
