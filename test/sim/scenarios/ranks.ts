@@ -159,6 +159,19 @@ export const RANKS: ScenarioGroup = {
       expect: { 0: DONE, 1: DONE },
     },
     {
+      name: 'attention DP: a group that is lost before the other one is greeted does not end what the other one has',
+      references: ['simulator, seed 495: the rules took it for a loss that the receiver had missed'],
+      plan: plan(
+        [request(0, LONG)],
+        [
+          { kind: 'frame', type: 'HELLO_ACK', skip: 2, count: 4, copies: 1, delayMs: 150 },
+          { kind: 'crash', host: CONTEXT, rank: 1, atMs: 60, restartAfterMs: null, noticed: true },
+        ],
+        { ...shape(instance(2, [3], 2), instance(1)), msPerToken: 40 },
+      ),
+      expect: { 0: DONE },
+    },
+    {
       name: 'context parallel on one side: each rank gets every second block',
       references: [thread('llm-d/llm-d', 2433)],
       plan: plan(series(6, 40, LONG), [], shape({ ...instance(1), cpSize: 2 }, instance(2))),
