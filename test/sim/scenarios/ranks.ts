@@ -172,6 +172,19 @@ export const RANKS: ScenarioGroup = {
       expect: { 0: DONE },
     },
     {
+      name: 'a rank whose siblings are gone gives back the pages that it held for their sake',
+      references: ['review: no schedule showed pages that are kept for a rank that has parted'],
+      plan: plan(
+        [request(0, { style: 'context_first' })],
+        [
+          transfers('transfer', { rank: 1, durationMs: 400 }),
+          { kind: 'crash', host: CONTEXT, rank: 1, atMs: 200, restartAfterMs: null, noticed: true },
+        ],
+        TWO_TO_ONE,
+      ),
+      expect: { 0: { generation: 'failed', withinMs: 1500 } },
+    },
+    {
       name: 'context parallel on one side: each rank gets every second block',
       references: [thread('llm-d/llm-d', 2433)],
       plan: plan(series(6, 40, LONG), [], shape({ ...instance(1), cpSize: 2 }, instance(2))),
