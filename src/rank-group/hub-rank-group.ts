@@ -5,6 +5,7 @@ import {
   ProtocolError,
   TransferTimeoutError,
 } from '../errors.js';
+import type { FrameOrigin } from '../wire/messenger.js';
 import type { GroupFrame, GroupMessage } from './group-frame.js';
 import { MessengerRankGroup, type MessengerRankGroupOptions } from './messenger-rank-group.js';
 import type { RankReport } from './rank-report.js';
@@ -42,10 +43,10 @@ export class HubRankGroup extends MessengerRankGroup {
     this.#collect(0, report);
   }
 
-  protected onFrame(frame: GroupFrame): void {
+  protected onFrame(frame: GroupFrame, origin: FrameOrigin): void {
     const { rank, nonce, incarnation, message } = frame;
     if (message.type === 'JOIN') {
-      this.#join(frame, message.size, message.endpoint);
+      this.#join(frame, message, origin);
       return;
     }
     const member = this.#members.get(rank);
@@ -109,7 +110,11 @@ export class HubRankGroup extends MessengerRankGroup {
     if (!this.#here.isEmpty) this.#wakeOthers();
   }
 
-  #join({ rank, nonce, incarnation }: GroupFrame, size: number, endpoint: string): void {
+  #join(
+    { rank, nonce, incarnation }: GroupFrame,
+    { size, endpoint }: Extract<GroupMessage, { type: 'JOIN' }>,
+    origin: FrameOrigin,
+  ): void {
     const known = this.#members.get(rank);
     if (known !== undefined && known.incarnation === incarnation && nonce === this.o.nonce) {
       // Asked again before the answer came.
@@ -120,7 +125,12 @@ export class HubRankGroup extends MessengerRankGroup {
     const refusal = this.#refusal(rank, nonce, size);
     if (refusal !== null) {
       this.refuse('join_refused');
-      this.send(endpoint, { type: 'REFUSED', incarnation, code: refusal.code, text: refusal.message }, nonce);
+      this.replyToStranger(origin, nonce, {
+        type: 'REFUSED',
+        incarnation,
+        code: refusal.code,
+        text: refusal.message,
+      });
       return;
     }
     this.#members.set(rank, { rank, endpoint, incarnation, heardAtMs: this.o.clock.now() });

@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../clock.js';
 import { KvTransceiverError, PeerLostError, StateError } from '../errors.js';
 import { Counters } from '../session/counters.js';
-import type { Messenger } from '../wire/messenger.js';
+import type { FrameOrigin, Messenger } from '../wire/messenger.js';
 import { disagreement } from './disagreement.js';
 import { decodeGroupFrame, encodeGroupFrame, type GroupFrame, type GroupMessage } from './group-frame.js';
 import type { RankGroup } from './rank-group.js';
@@ -68,7 +68,7 @@ export abstract class MessengerRankGroup implements RankGroup {
     });
     // Whoever opened the group awaits it; a group that breaks before is no unhandled rejection.
     this.#joined.catch(() => {});
-    options.messenger.onFrame((bytes) => this.#onBytes(bytes));
+    options.messenger.onFrame((bytes, origin) => this.#onBytes(bytes, origin));
     options.messenger.onDisconnect((endpoint) => {
       options.clock.setTimer(LAST_WORDS_MS, () => {
         if (this.failure === null) this.onDisconnect(endpoint);
@@ -122,7 +122,7 @@ export abstract class MessengerRankGroup implements RankGroup {
   /** Another rank's report for the exchange that this rank did not enter has come. */
   protected abstract readonly othersWait: boolean;
   protected abstract handIn(report: RankReport): void;
-  protected abstract onFrame(frame: GroupFrame): void;
+  protected abstract onFrame(frame: GroupFrame, origin: FrameOrigin): void;
   protected abstract onDisconnect(endpoint: string): void;
   /** Tells the others; called once. */
   protected abstract tellBroken(message: GroupMessage): void;
@@ -142,9 +142,13 @@ export abstract class MessengerRankGroup implements RankGroup {
     this.#counters.add(why);
   }
 
-  protected send(endpoint: string, message: GroupMessage, nonce = this.o.nonce): void {
-    const { messenger, incarnation, rank } = this.o;
-    messenger.send(endpoint, encodeGroupFrame({ rank, nonce, incarnation, message }));
+  protected send(endpoint: string, message: GroupMessage): void {
+    this.o.messenger.send(endpoint, this.#encoded(message, this.o.nonce));
+  }
+
+  /** On the connection that its frame came by: who is let in nowhere has no say in what this rank connects to. */
+  protected replyToStranger(origin: FrameOrigin, nonce: bigint, message: GroupMessage): void {
+    this.o.messenger.reply(origin, this.#encoded(message, nonce));
   }
 
   protected complete(): void {
@@ -179,7 +183,12 @@ export abstract class MessengerRankGroup implements RankGroup {
     this.#listener();
   }
 
-  #onBytes(bytes: Uint8Array): void {
+  #encoded(message: GroupMessage, nonce: bigint): Uint8Array {
+    const { incarnation, rank } = this.o;
+    return encodeGroupFrame({ rank, nonce, incarnation, message });
+  }
+
+  #onBytes(bytes: Uint8Array, origin: FrameOrigin): void {
     let frame: GroupFrame;
     try {
       frame = decodeGroupFrame(bytes);
@@ -188,7 +197,7 @@ export abstract class MessengerRankGroup implements RankGroup {
       this.refuse(`bad_frame:${String(error.details['reason'] ?? 'unknown')}`);
       return;
     }
-    if (this.failure === null) this.onFrame(frame);
+    if (this.failure === null) this.onFrame(frame, origin);
   }
 
   /**

@@ -4,6 +4,8 @@ import { dirname } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
+import { Dealer } from 'zeromq';
+import { decodeGroupFrame, encodeGroupFrame } from '../../src/rank-group/group-frame.js';
 import { generateCurveKeyPair } from '../../src/wire/curve-keys.js';
 import { ZeromqMessenger } from '../../src/wire/zeromq-messenger.js';
 import { Collector, withDeadline } from '../support/deadline.js';
@@ -209,6 +211,30 @@ describe('joining', () => {
     for (const rank of [zero, two, twice[1 - refused.index] as RankProcess]) {
       expect(await rank.heard('agreed')).toEqual({ kind: 'agreed', cancelled: [1, 101, 201] });
     }
+  });
+
+  it('who is refused hears it on the connection that it made; the address that it names is not connected to', async () => {
+    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const group = { size: 2, nonce: '77', rank0Endpoint };
+    const zero = start({ ...group, rank: 0 }, { mode: 'exchange', steps: 1, last: 'nothing' });
+    let reached = 0;
+    const listener = createServer((socket) => {
+      reached += 1;
+      socket.destroy();
+    });
+    await new Promise<void>((resolve) => listener.listen(0, '127.0.0.1', resolve));
+    const { port } = listener.address() as { port: number };
+    const dealer = new Dealer({ linger: 0 });
+    dealer.connect(rank0Endpoint);
+    const join = { type: 'JOIN', size: 2, endpoint: `tcp://127.0.0.1:${port}` } as const;
+    await dealer.send(encodeGroupFrame({ rank: 1, nonce: 78n, incarnation: 5n, message: join }));
+    const [answer] = await withDeadline(dealer.receive(), 10_000, () => 'the JOIN is not answered');
+    expect(decodeGroupFrame(answer as Buffer).message).toMatchObject({ type: 'REFUSED', incarnation: 5n });
+    dealer.close();
+    const one = start({ ...group, rank: 1 }, { mode: 'exchange', steps: 1, last: 'nothing' });
+    for (const rank of [zero, one]) expect(await rank.heard('agreed')).toEqual({ kind: 'agreed', cancelled: [1, 101] });
+    expect(reached).toBe(0);
+    listener.close();
   });
 
   it('garbage, and frames of strangers, change nothing', async () => {

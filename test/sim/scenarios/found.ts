@@ -123,6 +123,17 @@ export const FOUND: ScenarioGroup = {
       ),
       expect: { 0: { context: 'failed', generation: 'failed' }, 3: { context: 'failed', generation: 'failed' } },
     },
+    {
+      name: 'a receiver that gives up before it knew the context server tells it all the same',
+      references: ['review: no schedule showed who is no peer yet not being told'],
+      plan: plan(
+        // The only aux slot is taken by a transfer from another context server.
+        [request(0, { promptLen: 60 }), request(1, { atMs: 60, context: 1 })],
+        [{ kind: 'cancel', request: 1, by: 'generation', afterMs: 80 }],
+        { contexts: 2, auxSlots: 1, msPerToken: 15 },
+      ),
+      expect: { 0: DONE, 1: { context: 'failed', generation: 'cancelled', withinMs: 1000 } },
+    },
   ],
   byDesign: [],
 };
