@@ -49,6 +49,8 @@ export interface ReceiverOptions {
   /** Never the same twice, not guessable. */
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
+  /** The same, if it is known to be there still. */
+  readonly askableAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
   /** What the peer at this endpoint said of its instance did not prove true. */
   readonly doubt: (endpoint: string) => void;
