@@ -208,14 +208,17 @@ function expectLossKnown(cluster: Cluster, gone: HostRef, lost: SimServer): void
       const name = `${gone.side}${gone.index} rank ${lost.rank} `;
       const knows = server.transceiver.stats().peers.some((peer) => peer.startsWith(name));
       if (!knows || !cluster.book.knows(rid, server.endpoint, lost.endpoint)) continue;
-      // Several DP groups were asked: as long as one is left the request may be there.
-      const isElsewhere = ({ dpRank, endpoint }: SimServer): boolean =>
-        dpRank !== lost.dpRank && cluster.book.knows(rid, server.endpoint, endpoint);
+      // Nobody said which DP group has the request: it may be another one, which is asked once it is greeted.
+      const named = server.watched.unsettled.find((request) => requestKey(request) === rid)?.disagg?.ctxDpRank ?? null;
+      const isElsewhere = ({ dpRank }: SimServer): boolean => named === null && dpRank !== lost.dpRank;
       if (side === 'generation' && cluster.at(gone).instance.ranks.some(isElsewhere)) continue;
-      if (server.process.state !== 'running' || !waits()) continue;
+      // A writer that has done its part may go; its siblings are waited for.
+      const isOpen = (): boolean =>
+        waits() && (side === 'context' || !cluster.book.hasAllOf(rid, lost.endpoint, server.endpoint));
+      if (server.process.state !== 'running' || !isOpen()) continue;
       const lostMs = server.process.lostMs;
       cluster.scheduler.at(LOSS_KNOWN_MS, null, () => {
-        if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !waits())
+        if (server.process.state !== 'running' || server.closing || server.process.lostMs !== lostMs || !isOpen())
           return;
         cluster.journal.violation(
           'I2 loss',

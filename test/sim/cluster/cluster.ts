@@ -1,5 +1,6 @@
 import { DisaggCoordinator, SnowflakeIds } from '../../../src/coordinator/index.js';
 import { DEFAULT_EPOCH_MS } from '../../../src/coordinator/snowflake-ids.js';
+import { WriterOutcome } from '../../../src/wire/messages.js';
 import { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import { Scheduler, SimProcess } from '../core/scheduler.js';
@@ -14,7 +15,10 @@ import { SimHost } from './sim-host.js';
 import { SimInstance } from './sim-instance.js';
 import { placesOf, SimServer } from './sim-server.js';
 
+/** Where a frame has its request id, and, where its body begins with one, its ticket; in a report the outcome follows. */
 const ID_BYTES = 16;
+const TICKET_BYTES = 24;
+const OUTCOME_BYTE = 32;
 
 /** Role: a whole cluster under one scheduler: hosts, coordinators between every pair, wires, memory, faults. */
 export class Cluster {
@@ -54,6 +58,9 @@ export class Cluster {
         this.book.noteAsked(rid, `${frame.from}>${frame.to}`, this.scheduler.now);
       }
       if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));
+      if (frame.type === 'WRITER_REPORT' && frame.bytes[OUTCOME_BYTE] === WriterOutcome.DONE)
+        this.book.noteDone(ticketOf(frame.bytes), ridOf(frame.bytes), frame.from, frame.to);
+      if (frame.type === 'REPORT_ACK') this.book.noteTaken(ticketOf(frame.bytes));
       return fate;
     });
     this.fabric.setFaults({
@@ -188,5 +195,13 @@ function endpointOf(side: HostRef['side'], index: number, rank: number): string 
 }
 
 function ridOf(bytes: Uint8Array): bigint {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).readBigUInt64LE(ID_BYTES);
+  return u64At(bytes, ID_BYTES);
+}
+
+function ticketOf(bytes: Uint8Array): bigint {
+  return u64At(bytes, TICKET_BYTES);
+}
+
+function u64At(bytes: Uint8Array, offset: number): bigint {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).readBigUInt64LE(offset);
 }

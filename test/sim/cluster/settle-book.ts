@@ -33,6 +33,9 @@ export class SettleBook {
   readonly questions = new Map<bigint, Uint8Array>();
   /** Requests whose writer took the question. */
   readonly accepted = new Set<bigint>();
+  /** Reports of DONE by ticket: which writer has nothing left to do for which receiver. */
+  readonly #reports = new Map<bigint, { readonly rid: bigint; readonly pair: string }>();
+  readonly #taken = new Map<bigint, Set<string>>();
 
   constructor(journal: Journal) {
     this.#journal = journal;
@@ -50,6 +53,24 @@ export class SettleBook {
   knows(rid: bigint, one: string, other: string): boolean {
     const pairs = this.asked.get(rid)?.pairs;
     return pairs?.has(`${one}>${other}`) === true || pairs?.has(`${other}>${one}`) === true;
+  }
+
+  /** A writer says that it has done its part. */
+  noteDone(ticket: bigint, rid: bigint, writer: string, receiver: string): void {
+    this.#reports.set(ticket, { rid, pair: `${writer}>${receiver}` });
+  }
+
+  /** The receiver has read a report with this ticket. */
+  noteTaken(ticket: bigint): void {
+    const report = this.#reports.get(ticket);
+    if (report === undefined) return;
+    const pairs = this.#taken.get(report.rid) ?? new Set();
+    this.#taken.set(report.rid, pairs.add(report.pair));
+  }
+
+  /** This receiver has everything of this writer, and the writer's word for it: it waits for others, if it waits. */
+  hasAllOf(rid: bigint, writer: string, receiver: string): boolean {
+    return this.#taken.get(rid)?.has(`${writer}>${receiver}`) === true;
   }
 
   note(note: SettleNote, atMs: number): void {

@@ -57,6 +57,20 @@ export const RANKS: ScenarioGroup = {
       expect: { 0: { ...FAILED, withinMs: 1500 }, 1: DONE },
     },
     {
+      name: 'one of several writers is killed after its report was taken: what its sibling still sends is waited for',
+      references: ['simulator, seed 100455: the rules took it for a loss that the receiver had missed'],
+      plan: plan(
+        [request(0, { style: 'context_first' }), request(1, { atMs: 6000 })],
+        [
+          transfers('transfer', { rank: 1, durationMs: 300 }),
+          { kind: 'stop', host: CONTEXT, rank: 1, atMs: 150, ms: 2200 },
+          { kind: 'crash', host: CONTEXT, rank: 0, atMs: 200, restartAfterMs: 4000, noticed: true },
+        ],
+        TWO_TO_ONE,
+      ),
+      expect: { 0: { generation: 'completed', withinMs: 3000 }, 1: DONE },
+    },
+    {
       name: 'one of several writers fails and goes on writing: the pages wait for it alone',
       references: [thread('sgl-project/sglang', 36707), thread('vllm-project/vllm', 56104)],
       plan: plan(
@@ -143,6 +157,19 @@ export const RANKS: ScenarioGroup = {
         cluster.scheduler.at(60, null, () => cluster.network.breakConnection(receiver.endpoint, other.endpoint));
       },
       expect: { 0: DONE, 1: DONE },
+    },
+    {
+      name: 'attention DP: a group that is lost before the other one is greeted does not end what the other one has',
+      references: ['simulator, seed 495: the rules took it for a loss that the receiver had missed'],
+      plan: plan(
+        [request(0, LONG)],
+        [
+          { kind: 'frame', type: 'HELLO_ACK', skip: 2, count: 4, copies: 1, delayMs: 150 },
+          { kind: 'crash', host: CONTEXT, rank: 1, atMs: 60, restartAfterMs: null, noticed: true },
+        ],
+        { ...shape(instance(2, [3], 2), instance(1)), msPerToken: 40 },
+      ),
+      expect: { 0: DONE },
     },
     {
       name: 'context parallel on one side: each rank gets every second block',
