@@ -166,6 +166,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       inbound: InboundSlots.of(agent),
       newTicket,
       peerAt: (endpoint) => this.#peers.greetedAt(endpoint),
+      askableAt: (endpoint) => this.#peers.askableAt(endpoint),
       greet: (endpoint) => this.#peers.greet(endpoint),
       doubt: (endpoint) => this.#peers.doubt(endpoint),
       forget: (peer, why) => this.#peers.lose(peer, why),

@@ -119,8 +119,13 @@ export class ControlChannel {
     else this.send(to.endpoint, message);
   }
 
-  forget(endpoint: string): void {
+  /** Another process is there, which may speak other versions. */
+  disagree(endpoint: string): void {
     this.#agreed.delete(endpoint);
+  }
+
+  forget(endpoint: string): void {
+    this.disagree(endpoint);
     this.#messenger.forget(endpoint);
   }
 

@@ -86,6 +86,14 @@ export class Greetings {
     this.#repeater.stop(endpoint);
   }
 
+  /** Endpoints that are wanted as peers, and have not answered for this time. */
+  wantedFor(ms: number): string[] {
+    const now = this.#clock.now();
+    return [...this.#running]
+      .filter(([, { probe, startedAtMs }]) => !probe && now - startedAtMs >= ms)
+      .map(([endpoint]) => endpoint);
+  }
+
   /** Ends those that nobody answered in time, and says which. */
   expire(timeoutMs: number): (readonly [string, Greeting])[] {
     const now = this.#clock.now();

@@ -22,7 +22,7 @@ import { Introductions } from './introductions.js';
 import { findingsAgainst, incompatible, type Peer, peerIdentity } from './peer.js';
 import type { PeerLink } from './peer-link.js';
 import { type Answer, type Linking, PeerLinks } from './peer-links.js';
-import { PeerLiveness, type RankLoad } from './peer-liveness.js';
+import { PEER_DEAD_AFTER_MS, PeerLiveness, PING_INTERVAL_MS, type RankLoad } from './peer-liveness.js';
 import { PeerRoom } from './peer-room.js';
 import { PeerTable } from './peer-table.js';
 import { PeerUse } from './peer-use.js';
@@ -32,6 +32,8 @@ export type { Peer } from './peer.js';
 export const HELLO_TIMEOUT_MS = 5000;
 /** Greetings at once: what a peer publishes of its instance decides whom this rank greets. */
 const MAX_GREETINGS = 4096;
+/** What a peer that sessions need is pinged at: one that nothing was heard of for longer is asked whether it is still there before it is used. */
+const FRESH_FOR_MS = PING_INTERVAL_MS;
 /** A peer that has just proved that it is there is not asked again: a HELLO is much larger than what a stranger sends to provoke it. */
 const PROBE_INTERVAL_MS = 1000;
 
@@ -140,6 +142,15 @@ export class PeerRegistry {
     return peer?.greeted === true ? peer : null;
   }
 
+  /**
+   * The same, if it is known to be there still. Nobody pings a peer that no session needs, so that it may have been replaced unnoticed, and a
+   * question to the process that was there costs its request; `greet` asks there who it is, and `onReady` tells.
+   */
+  askableAt(endpoint: string): Peer | null {
+    const peer = this.greetedAt(endpoint);
+    return peer === null || this.#use.isIdle(peer, FRESH_FOR_MS) ? null : peer;
+  }
+
   /** The peer that sent a frame: the one that its connection speaks for. Marks it alive. */
   sender(incarnation: bigint, origin: FrameOrigin): Peer | null {
     const peer = this.#table.sender(incarnation, origin);
@@ -147,9 +158,9 @@ export class PeerRegistry {
     return peer;
   }
 
-  /** Starts a HELLO unless this endpoint was greeted or is being greeted. */
+  /** Starts a HELLO unless this endpoint is being greeted, or was and is known to be there still. */
   greet(endpoint: string): void {
-    if (this.#closed || this.greetedAt(endpoint) !== null) return;
+    if (this.#closed || this.askableAt(endpoint) !== null) return;
     const running = this.#greetings.at(endpoint);
     if (running !== undefined && !running.probe) return;
     if (this.#greetings.size + this.#ungreeted.size >= MAX_GREETINGS)
@@ -306,7 +317,7 @@ export class PeerRegistry {
     const known = this.#table.at(endpoint);
     if (known?.incarnation === incarnation && greeting.probe) this.#lastProofMs.set(known, this.#clock.now());
     if (known !== undefined && known.incarnation !== incarnation)
-      this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`);
+      this.lose(known, `a new process answers at ${endpoint} (incarnation ${incarnation.toString(16)})`, true);
     this.#table.prove({ endpoint, incarnation }, origin);
     const { claim } = greeting;
     greeting.claim = null;
@@ -351,6 +362,7 @@ export class PeerRegistry {
       if (known.link === null) known.link = link;
       else if (link !== null) this.#links.unlink(link);
       known.greeted = true;
+      this.#liveness.heard(known);
       this.#events.onReady(known);
       return;
     }
@@ -429,12 +441,14 @@ export class PeerRegistry {
     this.lose(sender, `it said goodbye: ${goodbye.reason}`);
   }
 
-  lose(peer: Peer, why: string): void {
+  /** @param isReplaced the connection leads to its successor by now, which knows it by the HELLO that it answered: another would be a stranger's */
+  lose(peer: Peer, why: string, isReplaced = false): void {
     if (!this.#table.remove(peer)) return;
     this.#liveness.forget(peer);
     this.#counters.add('peers_lost');
     this.#events.onLost(peer, new PeerLostError(`lost ${peer.name}: ${why}`, { peer: peer.name }));
-    this.#channel.forget(peer.endpoint);
+    if (isReplaced) this.#channel.disagree(peer.endpoint);
+    else this.#channel.forget(peer.endpoint);
     // After onLost: the sessions have cancelled what they had there, so that the agent sees no new work for a peer it removes.
     if (peer.link !== null) this.#links.unlink(peer.link);
   }
@@ -453,8 +467,18 @@ export class PeerRegistry {
         ),
       );
     }
+    this.#loseUnanswering();
     this.#table.sweep();
     this.#liveness.sweep(this.peers, this.#busy(), load, (peer, why) => this.lose(peer, why));
+  }
+
+  /** A connection that leads nowhere any more is made anew while its HELLO still waits, so that the request behind it need not fail. */
+  #loseUnanswering(): void {
+    for (const endpoint of this.#greetings.wantedFor(PEER_DEAD_AFTER_MS)) {
+      const known = this.#table.at(endpoint);
+      if (known !== undefined && this.#use.isIdle(known, PEER_DEAD_AFTER_MS))
+        this.lose(known, `no answer to HELLO for ${PEER_DEAD_AFTER_MS} ms`);
+    }
   }
 
   close(): void {

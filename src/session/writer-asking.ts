@@ -21,6 +21,8 @@ export interface WriterAskingOptions {
   readonly counters: Counters;
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
+  /** The same, if it is known to be there still: a question that nobody heard costs the request. */
+  readonly askableAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
   readonly doubt: (endpoint: string) => void;
   readonly forget: (peer: Peer, why: string) => void;
@@ -41,7 +43,7 @@ export class WriterAsking {
   }
 
   start(session: RxSession): void {
-    const peer = this.#o.peerAt(session.infoEndpoint);
+    const peer = this.#o.askableAt(session.infoEndpoint);
     if (peer === null) this.#o.greet(session.infoEndpoint);
     else this.choose(session, peer);
   }
@@ -67,7 +69,7 @@ export class WriterAsking {
       // One that cannot be asked may end the request, or its group.
       if (session.outcome !== null) return;
       if (!session.wants(writer)) continue;
-      const known = this.#o.peerAt(writer.endpoint);
+      const known = this.#o.askableAt(writer.endpoint);
       if (known === null) this.#o.greet(writer.endpoint);
       else this.ask(session, writer, known);
     }

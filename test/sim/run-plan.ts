@@ -213,9 +213,22 @@ function expectLossKnown(cluster: Cluster, gone: HostRef, lost: SimServer): void
       const named = server.watched.unsettled.find((request) => requestKey(request) === rid)?.disagg?.ctxDpRank ?? null;
       const isElsewhere = ({ dpRank }: SimServer): boolean => named === null && dpRank !== lost.dpRank;
       if (side === 'generation' && cluster.at(gone).instance.ranks.some(isElsewhere)) continue;
-      // A writer that has done its part may go; its siblings are waited for.
-      const isOpen = (): boolean =>
-        waits() && (side === 'context' || !cluster.book.hasAllOf(rid, lost.endpoint, server.endpoint));
+      // The request names a rank that is no peer yet: until it is, nobody's question counts, and nobody's end.
+      const owner = server.watched.unsettled.find((request) => requestKey(request) === rid)?.disagg?.genInfoEndpoint;
+      const ownerKnown = server.transceiver.stats().peers.some((peer) => peer.includes(owner ?? ''));
+      if (side === 'context' && !ownerKnown) continue;
+      // A writer that has done its part may go, and a receiver that was sent its part: their siblings are waited for.
+      const isDone = (): boolean =>
+        side === 'context'
+          ? cluster.book.hasSentAll(rid, server.endpoint, lost.endpoint)
+          : cluster.book.hasAllOf(rid, lost.endpoint, server.endpoint);
+      // Ranks say what they agreed on: one that waits for a sibling which went without a word has the clock of its group.
+      const agrees = (): boolean =>
+        cluster
+          .at({ side, index: item[side] })
+          .instance.siblingsOf(server)
+          .every(({ process }) => process.state === 'running');
+      const isOpen = (): boolean => waits() && !isDone() && agrees();
       if (server.process.state !== 'running' || !isOpen()) continue;
       const lostMs = server.process.lostMs;
       cluster.scheduler.at(LOSS_KNOWN_MS, null, () => {
@@ -400,8 +413,9 @@ function checkHealth(cluster: Cluster, plan: Plan, until: Until): void {
       until(() => host.running.every((server) => server.leftovers() === null), 20_000, 200);
       return life.completed;
     };
-    // The first may be the one that finds out that a peer was replaced.
-    if (works(item.number) || works(item.number + 100) || journal.violations.length > 0) return;
+    // The first may be the one that finds out that a peer was replaced a moment ago, in each DP group for itself.
+    for (let attempt = 0; attempt <= plan.shape.generation.dpSize; attempt++)
+      if (works(item.number + 100 * attempt) || journal.violations.length > 0) return;
     journal.violation('I2 wedged', `${host.name} cannot receive from context${context} after everything ended`);
   });
 }

@@ -35,6 +35,7 @@ export class SettleBook {
   readonly accepted = new Set<bigint>();
   /** Reports of DONE by ticket: which writer has nothing left to do for which receiver. */
   readonly #reports = new Map<bigint, { readonly rid: bigint; readonly pair: string }>();
+  readonly #sent = new Map<bigint, Set<string>>();
   readonly #taken = new Map<bigint, Set<string>>();
 
   constructor(journal: Journal) {
@@ -57,7 +58,10 @@ export class SettleBook {
 
   /** A writer says that it has done its part. */
   noteDone(ticket: bigint, rid: bigint, writer: string, receiver: string): void {
-    this.#reports.set(ticket, { rid, pair: `${writer}>${receiver}` });
+    const pair = `${writer}>${receiver}`;
+    this.#reports.set(ticket, { rid, pair });
+    const pairs = this.#sent.get(rid) ?? new Set();
+    this.#sent.set(rid, pairs.add(pair));
   }
 
   /** The receiver has read a report with this ticket. */
@@ -66,6 +70,11 @@ export class SettleBook {
     if (report === undefined) return;
     const pairs = this.#taken.get(report.rid) ?? new Set();
     this.#taken.set(report.rid, pairs.add(report.pair));
+  }
+
+  /** This writer has done its part for this receiver, whether or not that one heard. */
+  hasSentAll(rid: bigint, writer: string, receiver: string): boolean {
+    return this.#sent.get(rid)?.has(`${writer}>${receiver}`) === true;
   }
 
   /** This receiver has everything of this writer, and the writer's word for it: it waits for others, if it waits. */

@@ -134,6 +134,36 @@ export const FOUND: ScenarioGroup = {
       ),
       expect: { 0: DONE, 1: { context: 'failed', generation: 'cancelled', withinMs: 1000 } },
     },
+    {
+      name: 'a context server that was replaced unnoticed while nobody needed it costs no request',
+      references: [
+        'simulator, seeds 8666, 12082, 21495, 25959: each DP group of the receivers lost the first request it had',
+      ],
+      plan: plan(
+        [0, 1, 2, 3].map((number) =>
+          request(number, { atMs: (number < 2 ? 10 : 3000) + 200 * number, entrance: 'coordinated' }),
+        ),
+        [{ kind: 'crash', host: CONTEXT, atMs: 1000, restartAfterMs: 500, noticed: false }],
+        { generation: { tpSize: 2, dpSize: 2, cpSize: 1, layersPerStage: [1], blockLayout: 'HND' } },
+      ),
+      expect: Object.fromEntries([0, 1, 2, 3].map((number) => [number, { coordinator: 'completed', withinMs: 200 }])),
+    },
+    {
+      name: 'one of several context ranks was replaced unnoticed while nobody needed it, its siblings with notice',
+      references: ['simulator, seed 25959'],
+      plan: plan(
+        [request(0, { entrance: 'coordinated' }), request(1, { atMs: 3000, entrance: 'coordinated' })],
+        [{ kind: 'crash', host: CONTEXT, rank: 1, atMs: 1000, restartAfterMs: 500, noticed: false }],
+        {
+          kvHeads: 2,
+          context: { tpSize: 2, dpSize: 1, cpSize: 1, layersPerStage: [1], blockLayout: 'HND' },
+        },
+      ),
+      expect: {
+        0: { coordinator: 'completed', withinMs: 200 },
+        1: { coordinator: 'completed', withinMs: 200 },
+      },
+    },
   ],
   byDesign: [],
 };
