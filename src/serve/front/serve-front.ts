@@ -21,7 +21,6 @@ export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOpt
   readonly engineModule: string | null;
   readonly controlHost: string | null;
   readonly maxBodyBytes: number;
-  readonly stallLimitMs: number;
   readonly onWarning: (message: string) => void;
 }
 
