@@ -2,6 +2,9 @@ import { type Server, type ServerResponse, STATUS_CODES } from 'node:http';
 import type { Duplex } from 'node:stream';
 import { ApiError } from './openai-error.js';
 
+/** Requests of one connection that wait for their answers; clients send one after another, if not one at a time. */
+export const MAX_PIPELINED = 32;
+
 /** The answers of one connection that are not written yet. */
 interface Connection {
   readonly answers: Set<ServerResponse>;
@@ -33,6 +36,8 @@ export function watchConnections(server: Server, stallLimitMs: number): void {
     const of = connection;
     answers.add(answer);
     answer.once('close', () => answers.delete(answer));
+    // Without a bound a few KiB of requests would have as many answers made at once, and the rest of the clients wait for them.
+    if (answers.size > MAX_PIPELINED) socket.destroy();
     // Node looks whether the client took anything meanwhile, and ends the connection when it did not.
     answer.once('prefinish', () => {
       of.ending = answer;

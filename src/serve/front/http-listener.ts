@@ -40,7 +40,12 @@ export class HttpListener {
   static async open(options: HttpListenerOptions): Promise<HttpListener> {
     const { app, hostname, port, maxConnections, headersTimeoutMs, requestTimeoutMs, stallLimitMs } = options;
     const server = createAdaptorServer({
-      fetch: (request, env) => app.fetch(request, env as HttpBindings),
+      fetch: (request, env) => {
+        const bindings = env as HttpBindings;
+        // What was read from a connection before it was ended is answered to nobody.
+        if (bindings.incoming.socket.destroyed) return new Response(null, { status: 499 });
+        return app.fetch(request, bindings);
+      },
       // The library would put its own Request and Response in the place of the global ones.
       overrideGlobalObjects: false,
       createServer,

@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { InternalError, PeerLostError, ResourceError, TransferTimeoutError } from '../../../src/errors.js';
+import { MAX_PIPELINED } from '../../../src/serve/front/connection-watch.js';
 import { type HttpWorldOptions, httpWorld, until } from './http-world.js';
 
 let world: Awaited<ReturnType<typeof httpWorld>>;
@@ -232,6 +233,20 @@ describe('a connection that breaks', () => {
       await gate.idle();
     },
   );
+
+  it('after too many requests behind one another: none of the rest is looked at, and others are served', async () => {
+    const { raw, log, url, gate, context, generation } = await start({ maxLive: 64 });
+    const one = asked(JSON.stringify({ model: 'kvt-tiny', prompt: 'ab', max_tokens: 8 }));
+    expect(await raw(one.repeat(200)).answer()).toBe('');
+    await until(
+      () => gate.live === generation.submitted.length,
+      () => log.join(),
+    );
+    expect(generation.submitted.length).toBeLessThanOrEqual(MAX_PIPELINED);
+    for (const server of [context, generation]) for (const { end } of server.submitted) end({ outcome: 'cancelled' });
+    await gate.idle();
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+  });
 
   it('in the middle of a body: nobody is told of a bug', async () => {
     const { raw, url, errors, log } = await start();
