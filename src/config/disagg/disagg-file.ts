@@ -18,7 +18,7 @@ import {
   WORKER_KEYS,
 } from './disagg-schema.js';
 import { type InheritanceConflict, inherit } from './inherit.js';
-import { urlProblem } from './server-url.js';
+import { serverAddress, urlProblem } from './server-url.js';
 import { readYaml, type YamlSource } from './yaml-source.js';
 
 /** The servers of one role. */
@@ -246,8 +246,9 @@ class DisaggFile {
           this.#add(path, `${JSON.stringify(url)} ${wrong}`);
           return;
         }
-        const earlier = seen.get(url.toLowerCase());
-        if (earlier === undefined) seen.set(url.toLowerCase(), snakeCase(key));
+        const address = serverAddress(url);
+        const earlier = seen.get(address);
+        if (earlier === undefined) seen.set(address, snakeCase(key));
         else if (earlier === snakeCase(key)) this.#add(path, `${url} is listed twice; remove one`);
         else this.#add(path, `${url} is listed in ${earlier} too; a server has one role`);
       });

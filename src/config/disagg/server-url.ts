@@ -8,3 +8,9 @@ export function urlProblem(url: string): string | null {
   const port = Number(match[2]);
   return port >= 1 && port <= 65535 ? null : 'has a port outside 1 to 65535';
 }
+
+/** The same text for every spelling of one `host:port`: upper case, and zeros before the port. */
+export function serverAddress(url: string): string {
+  const colon = url.lastIndexOf(':');
+  return `${url.slice(0, colon).toLowerCase()}:${Number(url.slice(colon + 1))}`;
+}

@@ -3,6 +3,7 @@ import type { AddressInfo } from 'node:net';
 import { createAdaptorServer, type HttpBindings } from '@hono/node-server';
 import type { Hono } from 'hono';
 import { ConfigError } from '../../errors.js';
+import { watchConnections } from './connection-watch.js';
 
 export interface HttpListenerOptions {
   readonly app: Hono<{ Bindings: HttpBindings }>;
@@ -14,6 +15,8 @@ export interface HttpListenerOptions {
   /** From the first byte of a request to the end of its headers, and of its body. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
+  /** A reader that takes nothing of a complete answer for this long is cut off. */
+  readonly stallLimitMs: number;
 }
 
 /** Bytes of all headers of a request; what has more is answered with 431. */
@@ -35,12 +38,19 @@ export class HttpListener {
 
   /** @throws ConfigError for an address that cannot be listened on */
   static async open(options: HttpListenerOptions): Promise<HttpListener> {
-    const { app, hostname, port, maxConnections, headersTimeoutMs, requestTimeoutMs } = options;
+    const { app, hostname, port, maxConnections, headersTimeoutMs, requestTimeoutMs, stallLimitMs } = options;
     const server = createAdaptorServer({
-      fetch: (request, env) => app.fetch(request, env as HttpBindings),
+      fetch: (request, env) => {
+        const bindings = env as HttpBindings;
+        // What was read from a connection before it was ended is answered to nobody.
+        if (bindings.incoming.socket.destroyed) return new Response(null, { status: 499 });
+        return app.fetch(request, bindings);
+      },
       // The library would put its own Request and Response in the place of the global ones.
       overrideGlobalObjects: false,
       createServer,
+      // For clients of HTTP 1.0, which name none.
+      hostname: 'localhost',
       serverOptions: {
         maxHeaderSize: MAX_HEADER_BYTES,
         headersTimeout: headersTimeoutMs,
@@ -51,6 +61,7 @@ export class HttpListener {
       },
     }) as Server;
     server.maxConnections = maxConnections;
+    watchConnections(server, stallLimitMs);
     await new Promise<void>((resolve, reject) => {
       const onError = (error: NodeJS.ErrnoException): void =>
         reject(

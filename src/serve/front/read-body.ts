@@ -2,7 +2,8 @@ import { ApiError, badRequest } from './openai-error.js';
 
 /**
  * The JSON body of a request.
- * @throws ApiError 415 for another type, 413 for one that is larger than `limitBytes`, 400 for what is no JSON
+ * @throws ApiError 415 for another type, 413 for one that is larger than `limitBytes`, 400 for what is no JSON,
+ *   499 when its client left before it was whole
  */
 export async function readJson(request: Request, limitBytes: number): Promise<unknown> {
   const type = request.headers.get('content-type') ?? '';
@@ -19,12 +20,18 @@ export async function readJson(request: Request, limitBytes: number): Promise<un
   if (Number(request.headers.get('content-length') ?? 0) > limitBytes) throw tooLarge();
   const chunks: Uint8Array[] = [];
   let sizeBytes = 0;
-  if (request.body !== null)
-    for await (const chunk of request.body as unknown as AsyncIterable<Uint8Array>) {
-      sizeBytes += chunk.length;
-      if (sizeBytes > limitBytes) throw tooLarge();
-      chunks.push(chunk);
-    }
+  try {
+    if (request.body !== null)
+      for await (const chunk of request.body as unknown as AsyncIterable<Uint8Array>) {
+        sizeBytes += chunk.length;
+        if (sizeBytes > limitBytes) throw tooLarge();
+        chunks.push(chunk);
+      }
+  } catch (error) {
+    if (error instanceof ApiError) throw error;
+    // The connection broke, or was cut off for its slowness: nobody's bug, and no news for a log.
+    throw new ApiError(499, 'the client is gone');
+  }
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(Buffer.concat(chunks));

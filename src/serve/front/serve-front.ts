@@ -7,6 +7,7 @@ import { ConfigError } from '../../errors.js';
 import { loadEngine } from '../engine/load-engine.js';
 import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import type { WorkerLink } from '../link/worker-link.js';
+import { checkServable } from '../servable.js';
 import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
 import { FrontMetrics } from './front-metrics.js';
 import { httpApp, type WorkerStatus } from './http-app.js';
@@ -21,7 +22,6 @@ export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOpt
   readonly engineModule: string | null;
   readonly controlHost: string | null;
   readonly maxBodyBytes: number;
-  readonly stallLimitMs: number;
   readonly onWarning: (message: string) => void;
 }
 
@@ -57,6 +57,8 @@ export class ServeFront {
    */
   static async open(options: ServeFrontOptions): Promise<ServeFront> {
     const { config, engineModule, onWarning, controlHost } = options;
+    checkServable(config.context);
+    checkServable(config.generation);
     const clock = new SystemClock();
     const engine = await loadEngine(engineModule, config.context.engine);
     const label = engineLabel(engine);

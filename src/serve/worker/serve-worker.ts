@@ -2,13 +2,13 @@ import { randomBytes } from 'node:crypto';
 import { capabilities } from '../../agent/native.js';
 import { type Clock, SystemClock } from '../../clock.js';
 import { type ResolvedConfig, resolveCacheTransceiverConfig } from '../../config/index.js';
-import { ConfigError } from '../../errors.js';
 import { LocalRankGroup } from '../../rank-group/local-rank-group.js';
 import type { TransceiverLog } from '../../transceiver.js';
 import { messengerOptions, ZeromqMessenger } from '../../wire/index.js';
 import { loadEngine } from '../engine/load-engine.js';
 import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import { LinkHost } from '../link/link-host.js';
+import { checkServable } from '../servable.js';
 import { type MetricsSource, workerMetrics } from './metrics-source.js';
 import { RanksServer } from './ranks-server.js';
 import { WorkerRank } from './worker-rank.js';
@@ -109,10 +109,7 @@ export class ServeWorker {
 }
 
 async function resolvedConfig({ role, group, scheduleStyle }: WorkerSettings): Promise<ResolvedConfig> {
-  if (group.pipelineParallelSize > 1 || group.contextParallelSize > 1 || group.enableAttentionDp)
-    throw new ConfigError(
-      `${role}_servers: serve runs tensor parallel ranks; set pipeline_parallel_size and context_parallel_size to 1 and enable_attention_dp to false`,
-    );
+  checkServable(group);
   const { nixl } = await capabilities();
   return resolveCacheTransceiverConfig(group.cacheTransceiverConfig, {
     nixlAvailable: nixl.available,

@@ -149,10 +149,11 @@ describe('a wrong file is refused with line and key', () => {
     ],
     [
       'urls: twice, in both lists, not host:port',
-      'context_servers:\n  urls: [a:1, a:1, http://b:2]\ngeneration_servers:\n  urls:\n    - A:1\n    - c:99999\n',
+      'context_servers:\n  urls: [a:1, a:1, http://b:2, a:001]\ngeneration_servers:\n  urls:\n    - A:1\n    - c:99999\n',
       [
         'disagg.yaml:2: context_servers.urls.1: a:1 is listed twice; remove one',
         'disagg.yaml:2: context_servers.urls.2: "http://b:2" must be host:port, without a scheme or a path',
+        'disagg.yaml:2: context_servers.urls.3: a:001 is listed twice; remove one',
         'disagg.yaml:5: generation_servers.urls.0: A:1 is listed in context_servers too; a server has one role',
         'disagg.yaml:6: generation_servers.urls.1: "c:99999" has a port outside 1 to 65535',
       ],

@@ -61,6 +61,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     maxConnections: 32,
     headersTimeoutMs: Math.min(1000, options.requestTimeoutMs ?? 5000),
     requestTimeoutMs: options.requestTimeoutMs ?? 5000,
+    stallLimitMs: options.stallLimitMs ?? 10_000,
   });
   const url = `http://127.0.0.1:${listener.port}`;
   const post = (path: string, body: unknown, more: RequestInit = {}): Promise<Response> =>

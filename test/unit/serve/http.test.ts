@@ -1,5 +1,6 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { InternalError, PeerLostError, ResourceError, TransferTimeoutError } from '../../../src/errors.js';
+import { MAX_PIPELINED } from '../../../src/serve/front/connection-watch.js';
 import { type HttpWorldOptions, httpWorld, until } from './http-world.js';
 
 let world: Awaited<ReturnType<typeof httpWorld>>;
@@ -208,6 +209,60 @@ describe('a client that leaves', () => {
   });
 });
 
+const asked = (body: string): string =>
+  `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: ${body.length}\r\n\r\n${body}`;
+
+describe('a connection that breaks', () => {
+  it.each([false, true])(
+    'with several requests behind one another (streams: %s): all are cancelled',
+    async (stream) => {
+      const { raw, log, gate, context, generation } = await start();
+      const one = asked(JSON.stringify({ model: 'kvt-tiny', prompt: 'ab', max_tokens: 8, stream }));
+      const client = raw(one.repeat(3));
+      await until(
+        () => generation.submitted.length === 3,
+        () => log.join(),
+      );
+      client.socket.destroy();
+      await until(
+        () => log.filter((line) => line === 'generation cancel').length === 3,
+        () => log.join(),
+      );
+      expect(log.filter((line) => line === 'context cancel')).toHaveLength(3);
+      for (const server of [context, generation]) for (const { end } of server.submitted) end({ outcome: 'cancelled' });
+      await gate.idle();
+    },
+  );
+
+  it('after too many requests behind one another: none of the rest is looked at, and others are served', async () => {
+    const { raw, log, url, gate, context, generation } = await start({ maxLive: 64 });
+    const one = asked(JSON.stringify({ model: 'kvt-tiny', prompt: 'ab', max_tokens: 8 }));
+    expect(await raw(one.repeat(200)).answer()).toBe('');
+    await until(
+      () => gate.live === generation.submitted.length,
+      () => log.join(),
+    );
+    expect(generation.submitted.length).toBeLessThanOrEqual(MAX_PIPELINED);
+    for (const server of [context, generation]) for (const { end } of server.submitted) end({ outcome: 'cancelled' });
+    await gate.idle();
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+  });
+
+  it('in the middle of a body: nobody is told of a bug', async () => {
+    const { raw, url, errors, log } = await start();
+    const client = raw(asked(' '.repeat(100)).slice(0, -50));
+    await new Promise((resolve) => client.socket.once('connect', resolve));
+    // The server has the first half when it answers the next one.
+    expect((await fetch(`${url}/health`)).status).toBe(200);
+    client.socket.destroy();
+    const metrics = async (): Promise<string> => (await fetch(`${url}/metrics`)).text();
+    let text = await metrics();
+    for (let tries = 0; tries < 200 && !text.includes('route="/v1/completions"'); tries++) text = await metrics();
+    expect(text).toContain('kvt_serve_http_requests_total{route="/v1/completions",status="499"} 1');
+    expect([errors, log]).toEqual([[], []]);
+  });
+});
+
 describe('a client that takes nothing', () => {
   it('is cut off, and both servers hear of it', async () => {
     const { raw, generation, log, gate, context } = await start({ maxModelTokens: 65_536, stallLimitMs: 200 });
@@ -317,7 +372,23 @@ describe('bounds', () => {
   it('floods of headers: 431', async () => {
     const { raw } = await start();
     const client = raw(`GET /health HTTP/1.1\r\nhost: x\r\n${`x-flood: ${'y'.repeat(1000)}\r\n`.repeat(40)}\r\n`);
-    expect(await client.answer()).toMatch(/^HTTP\/1\.1 431 /);
+    const answer = await client.answer();
+    expect(answer).toMatch(/^HTTP\/1\.1 431 /);
+    expect(JSON.parse(answer.slice(answer.indexOf('{')))).toMatchObject({
+      error: { type: 'invalid_request_error', message: expect.stringContaining('16 KiB') },
+    });
+  });
+
+  it('what is no HTTP: 400 in the shape of every error', async () => {
+    const { raw } = await start();
+    const answer = await raw('\u0016\u0003\u0001 hello\r\n\r\n').answer();
+    expect(answer).toMatch(/^HTTP\/1\.1 400 /);
+    expect(JSON.parse(answer.slice(answer.indexOf('{')))).toMatchObject({ error: { type: 'invalid_request_error' } });
+  });
+
+  it('HTTP 1.0 without a host', async () => {
+    const { raw } = await start();
+    expect(await raw('GET /health HTTP/1.0\r\n\r\n').answer()).toMatch(/^HTTP\/1\.1 200 /);
   });
 
   it('clients that do not finish their request: 408, and others are not held up', async () => {

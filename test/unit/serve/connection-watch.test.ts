@@ -1,0 +1,75 @@
+import { once } from 'node:events';
+import { createServer, type Server, type ServerResponse } from 'node:http';
+import { type AddressInfo, connect, type Socket } from 'node:net';
+import { afterEach, describe, expect, it } from 'vitest';
+import { watchConnections } from '../../../src/serve/front/connection-watch.js';
+import { withDeadline } from '../../support/deadline.js';
+
+const ASK = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
+
+let server: Server;
+let client: Socket;
+afterEach(async () => {
+  client.destroy();
+  server.closeAllConnections();
+  await new Promise((resolve) => server.close(resolve));
+});
+
+/** @param answer for each request, in order */
+async function start(stallLimitMs: number, answer: (response: ServerResponse, index: number) => void) {
+  let count = 0;
+  server = createServer((_, response) => answer(response, count++));
+  watchConnections(server, stallLimitMs);
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const accepted = once(server, 'connection') as Promise<[Socket]>;
+  client = connect((server.address() as AddressInfo).port, '127.0.0.1');
+  client.on('error', () => {});
+  return (await accepted)[0];
+}
+
+describe('connections', () => {
+  it('whose client takes nothing of a whole answer are ended', async () => {
+    // More than the kernel keeps for both ends.
+    const socket = await start(50, (response) => response.end(Buffer.alloc(32 * 1024 * 1024)));
+    client.pause();
+    const closed = once(socket, 'close');
+    client.write(ASK);
+    await withDeadline(closed, 10_000, () => `still open, ${socket.writableLength} bytes to write`);
+    expect(client.bytesRead).toBeLessThan(32 * 1024 * 1024);
+  });
+
+  it('whose next answer is not ready have no limit', async () => {
+    const answers: ServerResponse[] = [];
+    const socket = await start(50_000, (response) => answers.push(response));
+    client.write(ASK + ASK);
+    while (answers.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    const [first, second] = answers as [ServerResponse, ServerResponse];
+    const limits: number[] = [];
+    first.once('prefinish', () => limits.push(socket.timeout ?? 0));
+    const finished = once(first, 'finish');
+    first.end('one');
+    await finished;
+    expect([...limits, socket.timeout]).toEqual([50_000, 0]);
+    const ended = once(second, 'finish');
+    second.end('two');
+    await ended;
+    // What Node sets for a connection without a request.
+    expect(socket.timeout).toBeLessThan(50_000);
+    expect(socket.timeout).toBeGreaterThan(0);
+  });
+
+  it('whose next answer was ready before its turn have the limit again', async () => {
+    const answers: ServerResponse[] = [];
+    const socket = await start(50_000, (response) => answers.push(response));
+    client.pause();
+    client.write(ASK + ASK);
+    while (answers.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    const [first, second] = answers as [ServerResponse, ServerResponse];
+    second.end(Buffer.alloc(32 * 1024 * 1024));
+    const finished = once(first, 'finish');
+    first.end('one');
+    await finished;
+    expect(socket.timeout).toBe(50_000);
+  });
+});
