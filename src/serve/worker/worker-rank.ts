@@ -111,6 +111,7 @@ export class WorkerRank {
         tokenBudget: Math.max(2, maxNumTokens),
         maxTokensInBuffer: config.config.maxTokensInBuffer,
       },
+      schedule: settings.group.schedule,
       identity: { endpoint: this.endpoint, dpRank: 0 },
       kvTransferTimeoutMs: config.config.kvTransferTimeoutMs,
       events: { onWarning: (message) => log.warn(message) },

@@ -140,16 +140,36 @@ describe('answers', () => {
         () => generation.submitted.length > Number(ignore),
         () => log.join(),
       );
-      const { events, end } = generation.last;
-      for (const [index, token] of [97, 256, 98].entries()) events.onToken?.(token, index);
+      const { events, end, request } = generation.last;
+      expect(request.stopTokens).toEqual(ignore ? [] : [256, 257, 258, 259, 260]);
+      const tokens = ignore ? [97, 256, 98] : [97, 256];
+      for (const [index, token] of tokens.entries()) events.onToken?.(token, index);
       context.last.end({});
       await Promise.resolve();
-      end({ outcome: ignore ? 'completed' : 'cancelled', outputTokens: [97, 256, 98] });
+      end({ outcome: 'completed', outputTokens: tokens });
       expect(await (await response).json()).toMatchObject({
         choices: [{ text: ignore ? 'ab' : 'a', finish_reason: ignore ? 'length' : 'stop' }],
         usage: { completion_tokens: ignore ? 3 : 2 },
       });
     }
+    expect(log.filter((line) => line.endsWith('cancel'))).toEqual([]);
+  });
+
+  it('cancels at a server that goes on after the end', async () => {
+    const { complete, generation, context, log } = await start();
+    const response = complete();
+    await until(
+      () => generation.submitted.length > 0,
+      () => log.join(),
+    );
+    for (const [index, token] of [97, 256, 98].entries()) generation.last.events.onToken?.(token, index);
+    expect(log.slice(2)).toEqual(['generation cancel', 'context cancel']);
+    context.last.end({ outcome: 'cancelled' });
+    generation.last.end({ outcome: 'cancelled', outputTokens: [97, 256, 98] });
+    expect(await (await response).json()).toMatchObject({
+      choices: [{ text: 'a', finish_reason: 'stop' }],
+      usage: { completion_tokens: 2 },
+    });
   });
 });
 
