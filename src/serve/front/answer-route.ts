@@ -3,6 +3,9 @@ import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
 import type { Clock } from '../../clock.js';
 import type { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
+import type { Logger } from '../../observe/logger.js';
+import { formatTraceparent, parseTraceparent } from '../../wire/trace-context.js';
+import { SERVE_LOG_LINES } from '../serve-log.js';
 import type { AdmissionGate } from './admission-gate.js';
 import type { AnswerLimits, AnswerRequest } from './answer-request.js';
 import type { AnswerHead, AnswerShape } from './answer-shape.js';
@@ -26,11 +29,11 @@ export interface AnswerParts {
   readonly maxBodyBytes: number;
   /** A reader that takes nothing for this long is cut off. */
   readonly stallLimitMs: number;
+  /** Null: no lines. */
+  readonly logger: Logger | null;
   /** What clients are not told. */
   readonly onError: (message: string) => void;
 }
-
-const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /** One request to one of the endpoints that answer: read, admitted, run, written. */
 export async function answerRoute(
@@ -48,13 +51,17 @@ export async function answerRoute(
   const place = await gate.enter(signal);
   let answer: AnswerStream;
   try {
-    const given = c.req.header('traceparent') ?? '';
-    answer = new AnswerStream(parts.coordinator, limits.engine.codec, request, TRACEPARENT.test(given) ? given : '');
+    answer = new AnswerStream(parts.coordinator, limits.engine.codec, request, traceparentOf(c, parts.metrics));
   } catch (error) {
     place.leave();
     throw error;
   }
-  void answer.released.then(() => place.leave());
+  void answer.released.then(() => {
+    place.leave();
+    const ms = Math.round(clock.now() - startedAtMs);
+    const line = { http: id, rid: answer.id.toString(), route: c.req.path, stream: request.stream, ms };
+    parts.logger?.info(line, SERVE_LOG_LINES.answered);
+  });
   // A client that is gone: both servers hear of it at once.
   const onGone = (): void => answer.cancel();
   signal.addEventListener('abort', onGone, { once: true });
@@ -77,6 +84,16 @@ export async function answerRoute(
     reportInternal(parts, id, error);
     throw apiErrorOf(error, id);
   }
+}
+
+/** The caller's trace, '' for none: from outside, so that what does not read exactly as one goes no further. */
+function traceparentOf(c: FrontContext, metrics: FrontMetrics): string {
+  const given = c.req.header('traceparent');
+  if (given === undefined) return '';
+  const parsed = parseTraceparent(given);
+  if (parsed !== null) return formatTraceparent(parsed);
+  metrics.badTraceparent();
+  return '';
 }
 
 interface Run {

@@ -62,6 +62,11 @@ export class AnswerStream {
     void this.#call.result.then((result) => this.#onResult(result));
   }
 
+  /** The servers know it by this, its newest try. */
+  get id(): bigint {
+    return this.#call.id;
+  }
+
   /** Both servers are done with it. */
   get released(): Promise<void> {
     return this.#call.released;
