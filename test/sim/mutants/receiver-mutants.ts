@@ -82,9 +82,9 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a receive that waits for its turn is given up in silence',
-    file: 'src/executor/executor.ts',
-    find: 'const ended = !isAwaited(entry) || this',
-    replace: "const ended = !isAwaited(entry) || entry.request.state === 'DISAGG_GENERATION_INIT' || this",
+    file: 'src/executor/transfer-outcomes.ts',
+    find: 'const ended = !isAwaited(entry) || transceiver',
+    replace: "const ended = !isAwaited(entry) || entry.request.state === 'DISAGG_GENERATION_INIT' || transceiver",
   },
   {
     name: 'an old ticket is taken for the live one',
@@ -96,8 +96,8 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'reports are not acknowledged',
     file: FILE,
-    find: "      type: 'REPORT_ACK',",
-    replace: "      type: 'CANCEL_ACK',",
+    find: "{ type: 'REPORT_ACK',",
+    replace: "{ type: 'CANCEL_ACK',",
   },
   {
     name: 'the question is asked once',

@@ -77,9 +77,9 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'pages are not held from the first slice on',
     file: FILE,
-    find: 'this.#o.ledger.acquire(request.id, request.promptTokens.length);\n    if (bounds.isLast) this.#o.ledger.complete(request.id);',
+    find: "this.#o.ledger.acquire(request.id, request.promptTokens.length);\n    session.pages = 'held';\n    if (bounds.isLast) this.#o.ledger.complete(request.id);",
     replace:
-      'if (bounds.isLast) {\n      this.#o.ledger.acquire(request.id, request.promptTokens.length);\n      this.#o.ledger.complete(request.id);\n    }',
+      "session.pages = 'held';\n    if (bounds.isLast) {\n      this.#o.ledger.acquire(request.id, request.promptTokens.length);\n      this.#o.ledger.complete(request.id);\n    }",
   },
   {
     name: 'a cancel frees at once',

@@ -152,14 +152,14 @@ describe.each(SCHEDULES)('cancel of a context request, %s', (schedule) => {
 });
 
 describe.each(SCHEDULES)('cancel of a generation request, %s', (schedule) => {
-  it('before it was admitted: nothing to tell', async () => {
+  it('before it was admitted: the context server is told all the same', async () => {
     const h = harness({ schedule, maxTokensInBuffer: 4 });
     h.executor.submit(generationRequest(9, 4));
     h.executor.submit(generationRequest(1, 4));
     await h.clock.turn(20);
     h.executor.cancel(1);
     await h.clock.turn(20);
-    expect(h.take()).toEqual(['receive 9 0', GENERATION_END]);
+    expect(h.take()).toEqual(['receive 9 0', 'cancel 1 cancelled by its user', GENERATION_END]);
   });
 
   it('while it receives: waits until nothing can land any more', async () => {
