@@ -56,15 +56,17 @@ export async function answerRoute(
     place.leave();
     throw error;
   }
-  void answer.released.then(() => {
-    place.leave();
-    const ms = Math.round(clock.now() - startedAtMs);
-    const line = { http: id, rid: answer.id.toString(), route: c.req.path, stream: request.stream, ms };
-    parts.logger?.info(line, SERVE_LOG_LINES.answered);
-  });
   // A client that is gone: both servers hear of it at once.
   const onGone = (): void => answer.cancel();
   signal.addEventListener('abort', onGone, { once: true });
+  const facts = { http: id, route: c.req.path, stream: request.stream };
+  void answer.released.then(() => {
+    place.leave();
+    // Node keeps a signal, and all that its listeners hold, for as long as somebody listens.
+    signal.removeEventListener('abort', onGone);
+    const ms = Math.round(clock.now() - startedAtMs);
+    parts.logger?.info({ ...facts, rid: answer.id.toString(), ms }, SERVE_LOG_LINES.answered);
+  });
   if (signal.aborted) onGone();
   const head: AnswerHead = {
     id,
