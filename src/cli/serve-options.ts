@@ -1,3 +1,4 @@
+import { LOG_LEVELS } from '../serve/serve-log.js';
 import { choice, count, size, text, type ValueReader } from './option-types.js';
 import { value } from './options.js';
 import { UsageError } from './usage-error.js';
@@ -15,6 +16,8 @@ const address: ValueReader<ListenAddress> = (option, typed) => {
   return { host: match[1] as string, port };
 };
 
+const level = choice('level', LOG_LEVELS);
+
 const timeoutMs = count(1, 0x7fff_ffff);
 
 export const SERVE_OPTIONS = {
@@ -31,6 +34,12 @@ export const SERVE_OPTIONS = {
   requestTimeoutMs: value('N', 'for a client to send its request', timeoutMs, '30000'),
   stallTimeoutMs: value('N', 'for a client to take what was written', timeoutMs, '30000'),
   drainTimeoutMs: value('N', 'after SIGTERM, for requests under way to end', timeoutMs, '60000'),
+  logLevel: value(
+    'LEVEL',
+    'least level of JSON log lines on standard error; silent: warnings as text',
+    level,
+    'silent',
+  ),
 } as const;
 
 export const SERVE_WORKER_OPTIONS = {
@@ -39,4 +48,10 @@ export const SERVE_WORKER_OPTIONS = {
   listen: value('HOST:PORT', 'where fronts reach this worker', address, '127.0.0.1:0'),
   engine: value('MODULE', 'file whose default export makes your engine; left out: tiny', text),
   drainTimeoutMs: value('N', 'after SIGTERM, for requests under way to end', timeoutMs, '60000'),
+  logLevel: value(
+    'LEVEL',
+    'least level of JSON log lines on standard error; silent: warnings as text',
+    level,
+    'silent',
+  ),
 } as const;

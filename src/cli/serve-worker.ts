@@ -1,3 +1,4 @@
+import { serveLog } from '../serve/serve-log.js';
 import { ServeWorker } from '../serve/worker/serve-worker.js';
 import { onEndSignals } from './end-signals.js';
 import { readOptions } from './options.js';
@@ -10,7 +11,7 @@ const CLOSE_MS = 2000;
 
 /** `kv-transceiver serve worker`: one worker that fronts reach by its address. @returns the exit code */
 export async function serveWorkerCommand(args: readonly string[]): Promise<number> {
-  const { role, config, listen, engine, drainTimeoutMs } = readOptions(SERVE_WORKER_OPTIONS, args);
+  const { role, config, listen, engine, drainTimeoutMs, logLevel } = readOptions(SERVE_WORKER_OPTIONS, args);
   if (role === null) throw new UsageError('--role: say whether this is a context or a generation worker');
   const parsed = await readServeConfig(config, null);
   let ending: () => void = () => {};
@@ -18,16 +19,17 @@ export async function serveWorkerCommand(args: readonly string[]): Promise<numbe
     ending = resolve;
   });
   onEndSignals(ending, () => {});
-  const warn = (message: string): void => void process.stderr.write(`kv-transceiver: ${message}\n`);
+  const name = `${role}-${listen.host}:${listen.port}`;
   const settings = {
     role,
-    name: `${role}-${listen.host}:${listen.port}`,
+    name,
     scheduleStyle: parsed.scheduleStyle,
     group: parsed[role],
     engineModule: engineModuleOf(engine),
     listen,
+    logLevel,
   };
-  const worker = await ServeWorker.open(settings, { warn, info: () => {} });
+  const worker = await ServeWorker.open(settings, serveLog(logLevel, logLevel === 'silent' ? 'kv-transceiver' : name));
   process.stdout.write(`kv-transceiver: ${role} worker at ${worker.endpoint.replace('tcp://', '')}\n`);
   await ended;
   let timer: NodeJS.Timeout | undefined;

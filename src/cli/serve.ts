@@ -1,4 +1,5 @@
 import { ServeFront } from '../serve/front/serve-front.js';
+import { serveLog } from '../serve/serve-log.js';
 import { onEndSignals } from './end-signals.js';
 import { readOptions } from './options.js';
 import { engineModuleOf, readServeConfig } from './serve-config.js';
@@ -28,7 +29,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
     maxBodyBytes: maxBody,
     headersTimeoutMs: Math.min(10_000, requestTimeoutMs),
     stallLimitMs: stallTimeoutMs,
-    onWarning: (message) => process.stderr.write(`kv-transceiver: ${message}\n`),
+    log: serveLog(options.logLevel, options.logLevel === 'silent' ? 'kv-transceiver' : 'front'),
   });
   const { context, generation } = config;
   process.stdout.write(

@@ -12,6 +12,8 @@ export interface CoordinatorRequest {
   readonly transferPolicy?: TransferPolicy;
   /** Default: the engine's. */
   readonly sampling?: SamplingParams;
+  /** Tokens that end the answer when they are sampled; the last one is delivered like any other. Default: none. */
+  readonly stopTokens?: readonly number[];
   /** W3C trace context, '' for none. */
   readonly traceparent?: string;
   readonly onToken?: (token: number, index: number) => void;

@@ -94,7 +94,7 @@ export class DisaggAttempt {
   }
 
   #submit(side: Side, params: DisaggregatedParams): void {
-    const { promptTokens, maxTokens, transferPolicy = null, sampling = null } = this.#o.request;
+    const { promptTokens, maxTokens, transferPolicy = null, sampling = null, stopTokens = [] } = this.#o.request;
     const events: ServerEvents =
       side === 'context'
         ? { onContextAnswer: (answer) => this.#onAnswer(answer) }
@@ -102,7 +102,8 @@ export class DisaggAttempt {
     this.#running.add(side);
     let call: ServerCall;
     try {
-      call = this.#o[side].submit({ promptTokens, maxTokens, params, transferPolicy, sampling }, events);
+      const asked = { promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens };
+      call = this.#o[side].submit(asked, events);
     } catch (error) {
       this.#onDone(side, failure(error), true);
       return;

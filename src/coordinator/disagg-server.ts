@@ -12,6 +12,8 @@ export interface ServerRequest {
   readonly transferPolicy: TransferPolicy | null;
   /** Null or absent: the engine's default. */
   readonly sampling?: SamplingParams | null;
+  /** Tokens that end the answer when they are sampled. Left out: none. */
+  readonly stopTokens?: readonly number[];
 }
 
 /** Tokens of a prompt at one server. */

@@ -37,6 +37,7 @@ export class LocalServer implements DisaggServer {
       disagg: request.params,
       transferPolicy: request.transferPolicy ?? this.#defaultPolicy(request),
       sampling: request.sampling ?? null,
+      stopTokens: request.stopTokens ?? [],
     });
     let resolveDone: (result: ServerResult) => void = () => {};
     const done = new Promise<ServerResult>((resolve) => {

@@ -4,6 +4,10 @@ import { describe, expect, it } from 'vitest';
 import { LOG_LINES } from '../../src/observe/log-lines.js';
 import { METRICS, type MetricDefinition } from '../../src/observe/metric-catalogue.js';
 import { ATTRIBUTES, SPAN_EVENTS, SPANS } from '../../src/observe/span-names.js';
+import { FrontMetrics } from '../../src/serve/front/front-metrics.js';
+import { SERVE_LOG_LINES } from '../../src/serve/serve-log.js';
+import { WorkerObservation } from '../../src/serve/worker/worker-observation.js';
+import { FakeClock } from '../sim-lite/fake-clock.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const read = (file: string): string => readFileSync(`${ROOT}${file}`, 'utf8');
@@ -41,6 +45,26 @@ describe('docs/observability.md', () => {
     for (const name of mentioned) expect(definitions.map((one) => one.name)).toContain(name);
   });
 
+  it('has every metric of the server, and no other', async () => {
+    const front = new FrontMetrics({
+      live: () => 0,
+      queued: () => 0,
+      workers: () => [{ name: 'a', isReady: true, starts: 1 }],
+    });
+    const worker = new WorkerObservation({
+      config: { metrics: false, tracing: false },
+      clock: new FakeClock(),
+      logger: null,
+    });
+    worker.showFronts(() => 1);
+    const text = (await front.metrics()) + (await worker.metrics());
+    const has = [...text.matchAll(/^# HELP (kvt_\S+) (.*)\n# TYPE \S+ (\w+)$/gm)].map(([, ...cells]) => cells);
+    const listed = rows('### Server').map(([name, type, , meaning]) => [code(name)[0], meaning, type]);
+    expect(listed.toSorted()).toEqual(has.toSorted());
+    const mentioned = [...`${document}${read('docs/serve.md')}`.matchAll(/kvt_[a-z_]*[a-z]/g)].map(([name]) => name);
+    for (const name of mentioned) expect([...has.map(([one]) => one), 'kvt_serve'], name).toContain(name);
+  });
+
   it('has every span, attribute and event', () => {
     expect(
       rows('## Traces')
@@ -59,7 +83,7 @@ describe('docs/observability.md', () => {
       rows('## Log lines')
         .map(([msg]) => code(msg)[0])
         .toSorted(),
-    ).toEqual(Object.values(LOG_LINES).toSorted());
+    ).toEqual([...Object.values(LOG_LINES), ...Object.values(SERVE_LOG_LINES)].toSorted());
   });
 
   it('has every counter of a transceiver', () => {

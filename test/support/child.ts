@@ -8,12 +8,14 @@ export interface Child {
   readonly firstLine: string;
   /** Exit code or signal name. */
   readonly exited: Promise<number | string>;
+  /** What it wrote there so far. */
+  stderr(): string;
   kill(signal: NodeJS.Signals): void;
 }
 
 /** Starts `node ARGS` and waits for its first line. Fails with its stderr when it ends before. */
-export async function startChild(args: readonly string[]): Promise<Child> {
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+export async function startChild(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Child> {
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
   let stderr = '';
   child.stderr.on('data', (chunk: Buffer) => {
     stderr += chunk.toString();
@@ -30,5 +32,5 @@ export async function startChild(args: readonly string[]): Promise<Child> {
     15_000,
     () => `child said nothing; stderr: ${stderr}`,
   );
-  return { process: child, firstLine, exited, kill: (signal) => child.kill(signal) };
+  return { process: child, firstLine, exited, stderr: () => stderr, kill: (signal) => child.kill(signal) };
 }

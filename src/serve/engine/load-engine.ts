@@ -1,5 +1,6 @@
 import { pathToFileURL } from 'node:url';
 import { ConfigError } from '../../errors.js';
+import { MAX_STOP_TOKENS } from '../link/link-limits.js';
 import type { ServeEngine, ServeEngineFactory } from './serve-engine.js';
 import { tinyServeEngine } from './tiny-serve-engine.js';
 
@@ -37,5 +38,7 @@ function problemOf(engine: ServeEngine): string | null {
     if (!Number.isSafeInteger(value) || value < 1) return `${name} must be a positive integer`;
   if (typeof identity !== 'string' || identity.length > 256) return 'identity must be text of at most 256 characters';
   if (typeof codec?.encode !== 'function' || typeof codec.decoder !== 'function') return 'codec must be a TextCodec';
+  if (!(codec.endTokens instanceof Set) || codec.endTokens.size > MAX_STOP_TOKENS)
+    return `codec.endTokens must be a Set of at most ${MAX_STOP_TOKENS} tokens`;
   return typeof ranks === 'function' ? null : 'ranks must be a function';
 }

@@ -3,6 +3,9 @@ import type { HttpBindings } from '@hono/node-server';
 import type { Context } from 'hono';
 import type { Clock } from '../../clock.js';
 import type { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
+import type { Logger } from '../../observe/logger.js';
+import { formatTraceparent, parseTraceparent } from '../../wire/trace-context.js';
+import { SERVE_LOG_LINES } from '../serve-log.js';
 import type { AdmissionGate } from './admission-gate.js';
 import type { AnswerLimits, AnswerRequest } from './answer-request.js';
 import type { AnswerHead, AnswerShape } from './answer-shape.js';
@@ -26,11 +29,11 @@ export interface AnswerParts {
   readonly maxBodyBytes: number;
   /** A reader that takes nothing for this long is cut off. */
   readonly stallLimitMs: number;
+  /** Null: no lines. */
+  readonly logger: Logger | null;
   /** What clients are not told. */
   readonly onError: (message: string) => void;
 }
-
-const TRACEPARENT = /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/;
 
 /** One request to one of the endpoints that answer: read, admitted, run, written. */
 export async function answerRoute(
@@ -48,16 +51,22 @@ export async function answerRoute(
   const place = await gate.enter(signal);
   let answer: AnswerStream;
   try {
-    const given = c.req.header('traceparent') ?? '';
-    answer = new AnswerStream(parts.coordinator, limits.engine.codec, request, TRACEPARENT.test(given) ? given : '');
+    answer = new AnswerStream(parts.coordinator, limits.engine.codec, request, traceparentOf(c, parts.metrics));
   } catch (error) {
     place.leave();
     throw error;
   }
-  void answer.released.then(() => place.leave());
   // A client that is gone: both servers hear of it at once.
   const onGone = (): void => answer.cancel();
   signal.addEventListener('abort', onGone, { once: true });
+  const facts = { http: id, route: c.req.path, stream: request.stream };
+  void answer.released.then(() => {
+    place.leave();
+    // Node keeps a signal, and all that its listeners hold, for as long as somebody listens.
+    signal.removeEventListener('abort', onGone);
+    const ms = Math.round(clock.now() - startedAtMs);
+    parts.logger?.info({ ...facts, rid: answer.id.toString(), ms }, SERVE_LOG_LINES.answered);
+  });
   if (signal.aborted) onGone();
   const head: AnswerHead = {
     id,
@@ -77,6 +86,16 @@ export async function answerRoute(
     reportInternal(parts, id, error);
     throw apiErrorOf(error, id);
   }
+}
+
+/** The caller's trace, '' for none: from outside, so that what does not read exactly as one goes no further. */
+function traceparentOf(c: FrontContext, metrics: FrontMetrics): string {
+  const given = c.req.header('traceparent');
+  if (given === undefined) return '';
+  const parsed = parseTraceparent(given);
+  if (parsed !== null) return formatTraceparent(parsed);
+  metrics.badTraceparent();
+  return '';
 }
 
 interface Run {

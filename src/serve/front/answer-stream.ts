@@ -23,7 +23,7 @@ export interface AnswerEnd {
 
 type Phase =
   | { readonly kind: 'running' }
-  /** The text is whole; the servers are being told. */
+  /** The text is whole; the servers end the request, or are being told to. */
   | { readonly kind: 'stopping' }
   | { readonly kind: 'ended'; readonly end: AnswerEnd }
   | { readonly kind: 'failed'; readonly error: unknown };
@@ -35,7 +35,6 @@ type Phase =
  * Ordering: the end of an answer is seen when its token arrives, not when it is read, so that nobody computes what nobody will get.
  */
 export class AnswerStream {
-  readonly #request: AnswerRequest;
   readonly #endTokens: ReadonlySet<number>;
   readonly #decoder: TokenDecoder;
   readonly #stops: StopMatcher;
@@ -47,8 +46,7 @@ export class AnswerStream {
   #wake: () => void = () => {};
 
   constructor(coordinator: DisaggCoordinator, codec: TextCodec, request: AnswerRequest, traceparent: string) {
-    this.#request = request;
-    this.#endTokens = codec.endTokens;
+    this.#endTokens = request.ignoreEnd ? new Set() : codec.endTokens;
     this.#decoder = codec.decoder();
     this.#stops = new StopMatcher(request.stop);
     const { promptTokens, maxTokens, sampling } = request;
@@ -56,10 +54,17 @@ export class AnswerStream {
       promptTokens,
       maxTokens,
       sampling,
+      // The servers see the end where it is sampled; nothing is computed beyond it, and nothing has to be cancelled.
+      stopTokens: [...this.#endTokens],
       traceparent,
       onToken: (token) => this.#onToken(token),
     });
     void this.#call.result.then((result) => this.#onResult(result));
+  }
+
+  /** The servers know it by this, its newest try. */
+  get id(): bigint {
+    return this.#call.id;
   }
 
   /** Both servers are done with it. */
@@ -95,15 +100,17 @@ export class AnswerStream {
   }
 
   #onToken(token: number): void {
-    if (this.#phase.kind !== 'running') return;
+    if (this.#phase.kind !== 'running') {
+      // A server that does not end where it was told to.
+      this.#call.cancel();
+      return;
+    }
     this.#count += 1;
     this.#tokens.push(token);
-    const isEnd = this.#endTokens.has(token) && !this.#request.ignoreEnd;
+    const isEnd = this.#endTokens.has(token);
     this.#text += isEnd ? this.#rest() : this.#stops.push(this.#decoder.push(token));
-    if (isEnd || this.#stops.stopped) {
-      this.#phase = { kind: 'stopping' };
-      this.#call.cancel();
-    }
+    if (isEnd || this.#stops.stopped) this.#phase = { kind: 'stopping' };
+    if (this.#stops.stopped) this.#call.cancel();
     this.#wake();
   }
 

@@ -12,40 +12,46 @@ const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 
 /** Role: the front's own metrics: HTTP, and what the coordinator made of it. */
 export class FrontMetrics {
-  readonly #registry = new Registry();
+  /** Also for what observes the coordinator. */
+  readonly registry = new Registry();
   readonly #http = new Counter({
     name: 'kvt_serve_http_requests_total',
     help: 'HTTP requests by route and status; 499: the client left',
     labelNames: ['route', 'status'],
-    registers: [this.#registry],
+    registers: [this.registry],
   });
   readonly #duration = new Histogram({
     name: 'kvt_serve_request_seconds',
     help: 'From the request to the end of its answer',
     buckets: SECONDS,
-    registers: [this.#registry],
+    registers: [this.registry],
   });
   readonly #firstToken = new Histogram({
     name: 'kvt_serve_first_token_seconds',
     help: 'From the request to its first token, the wait in the queue included',
     buckets: SECONDS,
-    registers: [this.#registry],
+    registers: [this.registry],
   });
   readonly #tokens = new Counter({
     name: 'kvt_serve_tokens_total',
     help: 'Tokens of answered requests: prompt, cached (of those) and completion',
     labelNames: ['kind'],
-    registers: [this.#registry],
+    registers: [this.registry],
   });
   readonly #retries = new Counter({
     name: 'kvt_serve_retries_total',
     help: 'Second and later tries of answered requests',
-    registers: [this.#registry],
+    registers: [this.registry],
+  });
+  readonly #badTraceparents = new Counter({
+    name: 'kvt_serve_bad_traceparents_total',
+    help: 'Headers `traceparent` that were dropped because they are not valid',
+    registers: [this.registry],
   });
 
   constructor({ live, queued, workers }: FrontGauges) {
-    const registers = [this.#registry];
-    collectDefaultMetrics({ register: this.#registry });
+    const registers = [this.registry];
+    collectDefaultMetrics({ register: this.registry });
     const gauge = (name: string, help: string, read: () => number): void => {
       new Gauge({
         name,
@@ -94,9 +100,13 @@ export class FrontMetrics {
     this.#retries.inc(end.attempts - 1);
   }
 
+  badTraceparent(): void {
+    this.#badTraceparents.inc();
+  }
+
   metrics(): Promise<string> {
     // Only where the process was started with --expose-gc: figures of the heap then show what is in use.
     globalThis.gc?.();
-    return this.#registry.metrics();
+    return this.registry.metrics();
   }
 }

@@ -2,6 +2,7 @@ import type { HttpBindings } from '@hono/node-server';
 import { Hono } from 'hono';
 import type { ContentfulStatusCode } from 'hono/utils/http-status';
 import type { ServerStatus } from '../../coordinator/server-pool.js';
+import { SERVE_LOG_LINES } from '../serve-log.js';
 import { readChat, readCompletion } from './answer-request.js';
 import { type AnswerParts, answerRoute } from './answer-route.js';
 import { CHAT, COMPLETION } from './answer-shape.js';
@@ -34,6 +35,11 @@ const ROUTES: Readonly<Record<string, 'GET' | 'POST'>> = {
   '/metrics': 'GET',
 };
 
+/** What a client may have made up is no name. */
+function routeOf(path: string): string {
+  return Object.hasOwn(ROUTES, path) ? path : 'other';
+}
+
 /** The HTTP interface. Every answer that is an error has the shape of OpenAI's. */
 export function httpApp(parts: AppParts): Hono<{ Bindings: HttpBindings }> {
   const app = new Hono<{ Bindings: HttpBindings }>();
@@ -43,8 +49,7 @@ export function httpApp(parts: AppParts): Hono<{ Bindings: HttpBindings }> {
 
   app.use('*', async (c, next) => {
     await next();
-    const route = Object.hasOwn(ROUTES, c.req.path) ? c.req.path : 'other';
-    metrics.responded(route, c.res.status);
+    metrics.responded(routeOf(c.req.path), c.res.status);
   });
   app.post('/v1/completions', (c) => answerRoute(c, parts, COMPLETION, readCompletion));
   app.post('/v1/chat/completions', (c) => answerRoute(c, parts, CHAT, readChat));
@@ -73,6 +78,9 @@ export function httpApp(parts: AppParts): Hono<{ Bindings: HttpBindings }> {
   app.onError((error, c) => {
     const known = apiErrorOf(error, c.res.headers.get('x-request-id') ?? 'this request');
     if (!(error instanceof ApiError) && known.status === 500) parts.onError(error.stack ?? error.message);
+    const http = c.res.headers.get('x-request-id');
+    const refusal = { http, route: routeOf(c.req.path), status: known.status, code: known.body.error.code };
+    parts.logger?.info(refusal, SERVE_LOG_LINES.refused);
     if (known.retryAfterS !== null) c.header('retry-after', String(known.retryAfterS));
     // Who is told to leave should not send the next request over the same connection.
     if (known.body.error.code === 'shutting_down') c.header('connection', 'close');

@@ -15,8 +15,8 @@ const DESCRIPTION = /^# (?:HELP|TYPE) ([a-zA-Z_:][\w:]*) /;
 const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?$/;
 
 /**
- * One text from those of several processes. Each sample gets the labels of its process; what is no line of the format is left out, so that
- * no process can spoil the others' metrics.
+ * One text from those of several processes. Each sample gets the labels of its process, those apart that it has already: a name given twice
+ * would spoil the whole text. What is no line of the format is left out, so that no process can spoil the others' metrics.
  */
 export function mergeMetrics(sources: readonly LabelledMetrics[]): string {
   const families = new Map<string, Family>();
@@ -26,7 +26,7 @@ export function mergeMetrics(sources: readonly LabelledMetrics[]): string {
     return family;
   };
   for (const { labels, text } of sources) {
-    const own = Object.entries(labels).map(([name, value]) => `${name}=${JSON.stringify(value)}`);
+    const own = Object.entries(labels).map(([name, value]) => ({ name, text: `${name}=${JSON.stringify(value)}` }));
     let current = '';
     for (const line of text.split('\n')) {
       const described = DESCRIPTION.exec(line)?.[1];
@@ -43,7 +43,8 @@ export function mergeMetrics(sources: readonly LabelledMetrics[]): string {
       const [, name = '', given = '', value = ''] = sample;
       // A histogram's samples have names of their own below its description.
       const family = familyOf(name.startsWith(current) && current !== '' ? current : name);
-      family.samples.push(`${name}{${[...(given === '' ? [] : [given]), ...own].join(',')}} ${value}`);
+      const added = own.filter((label) => !`,${given}`.includes(`,${label.name}="`)).map((label) => label.text);
+      family.samples.push(`${name}{${[...(given === '' ? [] : [given]), ...added].join(',')}} ${value}`);
     }
   }
   return [...families.values()]

@@ -4,10 +4,12 @@ import type { DisaggConfig } from '../../config/index.js';
 import { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
 import { SnowflakeIds } from '../../coordinator/snowflake-ids.js';
 import { ConfigError } from '../../errors.js';
+import { Observation } from '../../observe/observation.js';
 import { loadEngine } from '../engine/load-engine.js';
 import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import type { WorkerLink } from '../link/worker-link.js';
 import { checkServable } from '../servable.js';
+import type { LogLevel, ServeLog } from '../serve-log.js';
 import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
 import { FrontMetrics } from './front-metrics.js';
 import { httpApp, type WorkerStatus } from './http-app.js';
@@ -22,7 +24,9 @@ export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOpt
   readonly engineModule: string | null;
   readonly controlHost: string | null;
   readonly maxBodyBytes: number;
-  readonly onWarning: (message: string) => void;
+  readonly log: ServeLog;
+  /** Of the workers of this machine. */
+  readonly logLevel: LogLevel;
 }
 
 /** How long workers may take to end once no request is left. */
@@ -38,6 +42,7 @@ export class ServeFront {
   readonly #coordinator: DisaggCoordinator;
   readonly #sides: readonly WorkerSide[];
   #listener: HttpListener | null = null;
+  #observation: Observation | null = null;
 
   private constructor(
     engine: ServeEngine,
@@ -56,9 +61,10 @@ export class ServeFront {
    * @throws ConfigError for what a change of the settings would mend, CapabilityError for what this machine lacks
    */
   static async open(options: ServeFrontOptions): Promise<ServeFront> {
-    const { config, engineModule, onWarning, controlHost } = options;
+    const { config, engineModule, controlHost, logLevel } = options;
     checkServable(config.context);
     checkServable(config.generation);
+    const onWarning = options.log.warn;
     const clock = new SystemClock();
     const engine = await loadEngine(engineModule, config.context.engine);
     const label = engineLabel(engine);
@@ -73,7 +79,7 @@ export class ServeFront {
         `hostname ${config.hostname} can be reached from other machines, and nothing asks who calls; put a proxy that does in front of it`,
       );
     const sides: WorkerSide[] = [];
-    const shared = { clock, config, engineModule, engineLabel: label, controlHost, onWarning };
+    const shared = { clock, config, engineModule, engineLabel: label, controlHost, logLevel, onWarning };
     let listener: HttpListener | null = null;
     try {
       for (const group of [config.context, config.generation]) sides.push(await WorkerSide.open({ ...shared, group }));
@@ -131,6 +137,7 @@ export class ServeFront {
     await Promise.all(this.#sides.map((side) => side.close(WORKER_STOP_MS)));
     await written;
     clearTimeout(timer);
+    this.#observation?.close();
   }
 
   /** Ends the worker processes at once; the caller is about to exit. */
@@ -139,12 +146,20 @@ export class ServeFront {
   }
 
   #listen(options: ServeFrontOptions, clock: Clock): Promise<HttpListener> {
-    const { config, maxBodyBytes, stallLimitMs, onWarning } = options;
+    const { config, maxBodyBytes, stallLimitMs, log } = options;
     const metrics = new FrontMetrics({
       live: () => this.#gate.live,
       queued: () => this.#gate.queued,
       workers: () => this.#sides.flatMap((side) => side.status()),
     });
+    const observation = new Observation({
+      config: { metrics: true, tracing: this.#sides.some(({ tracing }) => tracing) },
+      registry: metrics.registry,
+      clock,
+      ...(log.logger === null ? {} : { logger: log.logger }),
+    });
+    observation.attach({ coordinator: this.#coordinator });
+    this.#observation = observation;
     const app = httpApp({
       clock,
       unixTimeAtOriginMs: Date.now() - clock.now(),
@@ -157,7 +172,8 @@ export class ServeFront {
       },
       maxBodyBytes,
       stallLimitMs,
-      onError: onWarning,
+      logger: log.logger,
+      onError: log.error,
       health: () => this.#health(),
       allMetrics: async () =>
         mergeMetrics([

@@ -6,6 +6,7 @@ import { ConfigError } from '../../errors.js';
 import { messengerOptions, ZeromqMessenger } from '../../wire/index.js';
 import { FrontLinks } from '../link/front-links.js';
 import type { WorkerLink } from '../link/worker-link.js';
+import type { LogLevel } from '../serve-log.js';
 import type { LabelledMetrics } from './merge-metrics.js';
 import { WorkerKeeper } from './worker-keeper.js';
 import { WorkerProcess } from './worker-process.js';
@@ -19,6 +20,8 @@ export interface WorkerSideOptions {
   readonly engineLabel: string;
   /** Where workers of other machines reach this process; null: worked out. */
   readonly controlHost: string | null;
+  /** Of the workers of this machine. */
+  readonly logLevel: LogLevel;
   readonly onWarning: (message: string) => void;
 }
 
@@ -31,6 +34,8 @@ const LINK_LIMIT_MS = 15_000;
  */
 export class WorkerSide {
   readonly links: readonly WorkerLink[];
+  /** The section's setting. */
+  readonly tracing: boolean;
   readonly #clock: Clock;
   readonly #front: FrontLinks;
   readonly #keepers: ReadonlyMap<string, WorkerKeeper>;
@@ -40,16 +45,18 @@ export class WorkerSide {
     front: FrontLinks,
     links: readonly WorkerLink[],
     keepers: ReadonlyMap<string, WorkerKeeper>,
+    tracing: boolean,
   ) {
     this.#clock = clock;
     this.#front = front;
     this.links = links;
     this.#keepers = keepers;
+    this.tracing = tracing;
   }
 
   /** Nothing is started yet. @throws ConfigError for security settings or addresses that cannot be used */
   static async open(options: WorkerSideOptions): Promise<WorkerSide> {
-    const { clock, group, onWarning, engineLabel, engineModule, config } = options;
+    const { clock, group, onWarning, engineLabel, engineModule, config, logLevel } = options;
     // What the section says of keys holds for this end as well; the rest of it is about the workers' machines.
     const resolved = resolveCacheTransceiverConfig(group.cacheTransceiverConfig, {
       nixlAvailable: true,
@@ -83,13 +90,14 @@ export class WorkerSide {
           group,
           engineModule,
           listen: null,
+          logLevel,
         };
         const launch = (events: ConstructorParameters<typeof WorkerProcess>[1]) => new WorkerProcess(settings, events);
         keepers.set(name, new WorkerKeeper({ clock, link, launch, onWarning }));
       } else link.attach(`tcp://${url}`);
       return link;
     });
-    return new WorkerSide(clock, front, links, keepers);
+    return new WorkerSide(clock, front, links, keepers, resolved.config.tracing);
   }
 
   /** Starts the workers of this machine. @returns when each is ready @throws the first error that one of them ends with */
@@ -126,7 +134,7 @@ export class WorkerSide {
   metrics(): Promise<readonly LabelledMetrics[]> {
     return Promise.all(
       this.links.map(async (link) => ({
-        labels: { worker: link.name, role: link.role },
+        labels: { worker: link.name, worker_role: link.role },
         text: (await link.metrics()) ?? '',
       })),
     );

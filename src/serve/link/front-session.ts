@@ -79,7 +79,7 @@ export class FrontSession {
   }
 
   #submit(message: Extract<FrontMessage, { type: 'submit' }>): void {
-    const { call, promptTokens, maxTokens, params, transferPolicy, sampling } = message;
+    const { call, promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens } = message;
     let count = 0;
     const onToken = (token: number, index: number): void => {
       count = index + 1;
@@ -94,7 +94,7 @@ export class FrontSession {
     try {
       if (this.#calls.size >= MAX_CALLS || this.#calls.has(call))
         throw new ResourceError(`this front has ${this.#calls.size} requests here, more than it may`);
-      const request = { promptTokens, maxTokens, params, transferPolicy, sampling };
+      const request = { promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens };
       const live = this.#o.server.submit(request, {
         onToken,
         onContextAnswer: (answer) => this.#outbox.say({ type: 'answer', call, params: answer }),

@@ -11,6 +11,7 @@ import {
   MAX_LABEL_BYTES,
   MAX_METRICS_BYTES,
   MAX_REASON_BYTES,
+  MAX_STOP_TOKENS,
   MAX_TOKENS,
 } from './link-limits.js';
 import type { FrontMessage, LinkFrame, WorkerMessage } from './link-message.js';
@@ -77,6 +78,7 @@ function readFrontMessage(map: DecodedMap): FrontMessage {
         params: readParams(map.map('params')),
         transferPolicy: nullable(map, 'transferPolicy', readPolicy),
         sampling: nullable(map, 'sampling', readSampling),
+        stopTokens: tokenList(map, 'stopTokens', MAX_STOP_TOKENS),
       };
     case 'cancel':
       return { type, call: callOf(map) };
@@ -182,8 +184,8 @@ function callOf(map: DecodedMap): number {
   return map.integer('call', 0, MAX_INTEGER);
 }
 
-function tokenList(map: DecodedMap, name: string): number[] {
-  return map.list(name, MAX_TOKENS, (item, path) => asInteger(item, 0, 0xffff_ffff, path));
+function tokenList(map: DecodedMap, name: string, maxCount = MAX_TOKENS): number[] {
+  return map.list(name, maxCount, (item, path) => asInteger(item, 0, 0xffff_ffff, path));
 }
 
 function tokenBytes(tokens: Uint32Array): Uint8Array {

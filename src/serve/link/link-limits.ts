@@ -7,6 +7,8 @@ export const FRAME_BYTES = 1024 * 1024;
 
 /** Tokens of a prompt or an answer. */
 export const MAX_TOKENS = 1024 * 1024;
+/** Tokens that end an answer. */
+export const MAX_STOP_TOKENS = 256;
 export const MAX_METRICS_BYTES = 4 * 1024 * 1024;
 export const MAX_REASON_BYTES = 2048;
 export const MAX_LABEL_BYTES = 512;

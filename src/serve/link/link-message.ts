@@ -24,6 +24,7 @@ export type FrontMessage =
       readonly params: DisaggregatedParams;
       readonly transferPolicy: TransferPolicy | null;
       readonly sampling: SamplingParams | null;
+      readonly stopTokens: readonly number[];
     }
   | { readonly type: 'cancel'; readonly call: number }
   /** Answered by `pong`, or by `unknown` to `endpoint` when there is no such session. */

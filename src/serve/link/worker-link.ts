@@ -98,7 +98,7 @@ export class WorkerLink implements DisaggServer {
   }
 
   submit(request: ServerRequest, events: ServerEvents): ServerCall {
-    const { promptTokens, maxTokens, params, transferPolicy, sampling = null } = request;
+    const { promptTokens, maxTokens, params, transferPolicy, sampling = null, stopTokens = [] } = request;
     const state = this.#state;
     if (state.kind !== 'up')
       throw new StateError(`${this.name} is down (${state.reason}); send the request to another`);
@@ -107,7 +107,7 @@ export class WorkerLink implements DisaggServer {
     const remote = new RemoteCall(this.name, events, () => outbox.say({ type: 'cancel', call }));
     this.#calls.set(call, remote);
     outbox.say(
-      { type: 'submit', call, promptTokens, maxTokens, params, transferPolicy, sampling },
+      { type: 'submit', call, promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens },
       promptTokens.byteLength,
     );
     return remote;

@@ -58,10 +58,10 @@ export class RanksServer {
   }
 
   #requestOf(id: number, request: ServerRequest): LlmRequest {
-    const { promptTokens, maxTokens, params, sampling = null } = request;
+    const { promptTokens, maxTokens, params, sampling = null, stopTokens = [] } = request;
     const own = params.scheduleStyle === 'generation_first' ? this.#o.transferPolicy : MONOLITHIC;
     const transferPolicy = request.transferPolicy ?? own;
-    return createRequest({ id, promptTokens, maxTokens, disagg: params, transferPolicy, sampling });
+    return createRequest({ id, promptTokens, maxTokens, disagg: params, transferPolicy, sampling, stopTokens });
   }
 }
 

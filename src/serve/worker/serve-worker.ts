@@ -3,14 +3,14 @@ import { capabilities } from '../../agent/native.js';
 import { type Clock, SystemClock } from '../../clock.js';
 import { type ResolvedConfig, resolveCacheTransceiverConfig } from '../../config/index.js';
 import { LocalRankGroup } from '../../rank-group/local-rank-group.js';
-import type { TransceiverLog } from '../../transceiver.js';
 import { messengerOptions, ZeromqMessenger } from '../../wire/index.js';
 import { loadEngine } from '../engine/load-engine.js';
 import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import { LinkHost } from '../link/link-host.js';
 import { checkServable } from '../servable.js';
-import { type MetricsSource, workerMetrics } from './metrics-source.js';
+import type { ServeLog } from '../serve-log.js';
 import { RanksServer } from './ranks-server.js';
+import { WorkerObservation } from './worker-observation.js';
 import { WorkerRank } from './worker-rank.js';
 import type { WorkerSettings } from './worker-settings.js';
 
@@ -27,25 +27,27 @@ export class ServeWorker {
   readonly #clock: Clock;
   readonly #ranks: readonly WorkerRank[];
   readonly #host: LinkHost;
+  readonly #observation: WorkerObservation;
   #closing: Promise<void> | null = null;
 
-  private constructor(clock: Clock, ranks: readonly WorkerRank[], host: LinkHost) {
+  private constructor(clock: Clock, ranks: readonly WorkerRank[], host: LinkHost, observation: WorkerObservation) {
     this.#clock = clock;
     this.#ranks = ranks;
     this.#host = host;
+    this.#observation = observation;
   }
 
   /**
    * @throws ConfigError for settings that do not go together, or a port in use
    * @throws CapabilityError for an agent that is not there
    */
-  static async open(settings: WorkerSettings, log: TransceiverLog): Promise<ServeWorker> {
+  static async open(settings: WorkerSettings, log: ServeLog): Promise<ServeWorker> {
     const clock = new SystemClock();
     const config = await resolvedConfig(settings);
     const engine = await loadEngine(settings.engineModule, settings.group.engine);
-    const ranks = await openRanks(settings, config, engine, clock, log);
+    const observation = new WorkerObservation({ config: config.config, clock, logger: log.logger });
+    const ranks = await openRanks({ settings, config, clock, log, observation }, engine);
     try {
-      const metrics: { source: MetricsSource | null } = { source: null };
       const { listen, role } = settings;
       const messenger = await ZeromqMessenger.open({
         ...(await messengerOptions(config.config)),
@@ -68,14 +70,11 @@ export class ServeWorker {
             earlyPrefix: config.config.enableEarlyPrefixTransfer,
           },
         }),
-        metrics: () => metrics.source?.metrics() ?? Promise.resolve(''),
+        metrics: () => observation.metrics(),
         onWarning: (message) => log.warn(message),
       });
-      metrics.source = workerMetrics(
-        () => ranks.map((rank) => rank.stats()),
-        () => host.sessionCount,
-      );
-      return new ServeWorker(clock, ranks, host);
+      observation.showFronts(() => host.sessionCount);
+      return new ServeWorker(clock, ranks, host, observation);
     } catch (error) {
       await Promise.allSettled(ranks.map((rank) => rank.close(0)));
       throw error;
@@ -105,13 +104,16 @@ export class ServeWorker {
       this.#host.close(Math.min(GOODBYE_LINGER_MS, deadlineMs)),
       ...this.#ranks.map((rank) => rank.close(deadlineMs)),
     ]);
+    this.#observation.close();
   }
 }
 
 async function resolvedConfig({ role, group, scheduleStyle }: WorkerSettings): Promise<ResolvedConfig> {
   checkServable(group);
   const { nixl } = await capabilities();
-  return resolveCacheTransceiverConfig(group.cacheTransceiverConfig, {
+  // A server has a place where its metrics are read, and shows them unless the file says no.
+  const given = { metrics: true, ...group.cacheTransceiverConfig };
+  return resolveCacheTransceiverConfig(given, {
     nixlAvailable: nixl.available,
     ...(nixl.reason === null ? {} : { nixlReason: nixl.reason }),
     role,
@@ -121,20 +123,27 @@ async function resolvedConfig({ role, group, scheduleStyle }: WorkerSettings): P
   });
 }
 
-async function openRanks(
-  settings: WorkerSettings,
-  config: ResolvedConfig,
-  engine: ServeEngine,
-  clock: Clock,
-  log: TransceiverLog,
-): Promise<readonly WorkerRank[]> {
+interface WorkerParts {
+  readonly settings: WorkerSettings;
+  readonly config: ResolvedConfig;
+  readonly clock: Clock;
+  readonly log: ServeLog;
+  readonly observation: WorkerObservation;
+}
+
+async function openRanks(parts: WorkerParts, engine: ServeEngine): Promise<readonly WorkerRank[]> {
+  const { settings, config, clock, observation } = parts;
   const { role, group } = settings;
   const { tokensPerBlock } = engine;
   const models = engine.ranks({ role, tensorParallelSize: group.tensorParallelSize });
   const ranks: WorkerRank[] = [];
   try {
-    for (const [rank, model] of models.entries())
-      ranks.push(await WorkerRank.open({ settings, config, model, tokensPerBlock, rank, clock, log }));
+    for (const [rank, model] of models.entries()) {
+      const logging = observation.loggingOf(rank);
+      const log = logging?.log ?? { warn: parts.log.warn, info: () => {} };
+      const shared = { settings, config, clock, observation: observation.shared };
+      ranks.push(await WorkerRank.open({ ...shared, model, tokensPerBlock, rank, logging, log }));
+    }
     const groups = ranks.length === 1 ? [] : LocalRankGroup.of(ranks.length);
     const endpoints = ranks.map(({ endpoint }) => endpoint);
     for (const [index, rank] of ranks.entries()) rank.start(endpoints, groups[index] ?? null);

@@ -1,5 +1,6 @@
 // Entry of a worker process that the front started.
 import { KvTransceiverError } from '../../errors.js';
+import { serveLog } from '../serve-log.js';
 import { ServeWorker } from './serve-worker.js';
 import type { WorkerCommand, WorkerNotice } from './worker-channel.js';
 
@@ -36,12 +37,12 @@ async function obey(command: WorkerCommand): Promise<void> {
     await end(command.deadlineMs, 0);
     return;
   }
-  const { name } = command.settings;
+  const log = serveLog(command.settings.logLevel, command.settings.name);
   const warn = (message: string): void => {
     // When the servers end together, losing the other one is no news.
-    if (!ending) process.stderr.write(`${name}: ${message}\n`);
+    if (!ending) log.warn(message);
   };
-  worker = await ServeWorker.open(command.settings, { warn, info: () => {} });
+  worker = await ServeWorker.open(command.settings, { ...log, warn });
   say({ kind: 'ready', endpoint: worker.endpoint });
 }
 

@@ -2,16 +2,16 @@ import { agentOptions } from '../../agent/agent-options.js';
 import { createAgent } from '../../agent/native-agent.js';
 import type { TransferAgent } from '../../agent/transfer-agent.js';
 import { GrowingCacheManager } from '../../cache/growing-cache-manager.js';
-import type { CacheGroupStats } from '../../cache/kv-cache-manager.js';
 import type { Clock } from '../../clock.js';
 import type { ResolvedConfig } from '../../config/index.js';
 import { InternalError } from '../../errors.js';
 import { Executor } from '../../executor/executor.js';
-import type { ExecutorStats } from '../../executor/executor-options.js';
 import { SINGLE_RANK } from '../../mapping/rank-place.js';
+import type { KvLogging } from '../../observe/kv-logging.js';
+import type { Observation } from '../../observe/observation.js';
 import { type OpenedTransceiver, openTransceiver } from '../../open-transceiver.js';
 import type { RankGroup } from '../../rank-group/rank-group.js';
-import type { KvCacheTransceiver, TransceiverLog, TransceiverStats } from '../../transceiver.js';
+import type { KvCacheTransceiver, TransceiverLog } from '../../transceiver.js';
 import { messengerOptions, ZeromqMessenger } from '../../wire/index.js';
 import type { ServeRank } from '../engine/serve-engine.js';
 import type { WorkerSettings } from './worker-settings.js';
@@ -23,14 +23,11 @@ export interface WorkerRankOptions {
   readonly tokensPerBlock: number;
   readonly rank: number;
   readonly clock: Clock;
+  /** Of all ranks; stays the caller's. */
+  readonly observation: Observation;
+  /** Null: `log` alone is told, and of warnings alone. */
+  readonly logging: KvLogging | null;
   readonly log: TransceiverLog;
-}
-
-/** A snapshot of one rank. */
-export interface WorkerRankStats {
-  readonly executor: ExecutorStats;
-  readonly transceiver: TransceiverStats;
-  readonly cache: readonly CacheGroupStats[];
 }
 
 /**
@@ -64,7 +61,7 @@ export class WorkerRank {
 
   /** @throws ConfigError for a port in use, CapabilityError for an agent that is not there */
   static async open(options: WorkerRankOptions): Promise<WorkerRank> {
-    const { settings, config, model, tokensPerBlock, rank, log } = options;
+    const { settings, config, model, tokensPerBlock, rank, observation, logging, log } = options;
     const name = settings.group.ranksPerInstance === 1 ? settings.name : `${settings.name}/${rank}`;
     const messenger = await ZeromqMessenger.open({
       ...(await messengerOptions(config.config)),
@@ -89,18 +86,20 @@ export class WorkerRank {
       layout,
       config,
       log,
+      observation,
       place: { ...SINGLE_RANK, tpSize, tpRank: rank, layersPerStage: [layers] },
     });
+    logging?.attach({ transceiver: opened.transceiver });
     return new WorkerRank(options, agent, cache, messenger.endpoint, opened);
   }
 
   /** @param rankGroup null on a worker of one rank */
   start(endpoints: readonly string[], rankGroup: RankGroup | null): void {
-    const { settings, config, model, clock, log } = this.#o;
+    const { settings, config, model, clock, observation, logging, log } = this.#o;
     const { maxNumTokens } = settings.group;
     if (endpoints.length > 1) this.#transceiver.joinInstance(endpoints);
     const cache = this.#cache;
-    this.#executor = new Executor({
+    const executor = new Executor({
       clock,
       cache,
       transceiver: this.#transceiver,
@@ -111,24 +110,21 @@ export class WorkerRank {
         tokenBudget: Math.max(2, maxNumTokens),
         maxTokensInBuffer: config.config.maxTokensInBuffer,
       },
+      schedule: settings.group.schedule,
       identity: { endpoint: this.endpoint, dpRank: 0 },
       kvTransferTimeoutMs: config.config.kvTransferTimeoutMs,
-      events: { onWarning: (message) => log.warn(message) },
+      // The log lines have them already.
+      events: logging === null ? { onWarning: (message) => log.warn(message) } : {},
       ...(rankGroup === null ? {} : { rankGroup }),
     });
+    observation.attach({ executor });
+    logging?.attach({ executor });
+    this.#executor = executor;
   }
 
   get executor(): Executor {
     if (this.#executor === null) throw new InternalError('the rank was not started');
     return this.#executor;
-  }
-
-  stats(): WorkerRankStats {
-    return {
-      executor: this.executor.stats(),
-      transceiver: this.#transceiver.stats(),
-      cache: this.#cache.stats(),
-    };
   }
 
   async close(deadlineMs: number): Promise<void> {

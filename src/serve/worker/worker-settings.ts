@@ -1,5 +1,6 @@
 import type { DisaggConfig, DisaggServerGroup } from '../../config/index.js';
 import type { WorkerRole } from '../link/link-message.js';
+import type { LogLevel } from '../serve-log.js';
 
 /** What a worker process is started with; crosses a process boundary as it is. */
 export interface WorkerSettings {
@@ -12,4 +13,5 @@ export interface WorkerSettings {
   readonly engineModule: string | null;
   /** Where fronts reach it; null: any free port, on this machine alone. */
   readonly listen: { readonly host: string; readonly port: number } | null;
+  readonly logLevel: LogLevel;
 }

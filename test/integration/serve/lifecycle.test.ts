@@ -137,13 +137,15 @@ describe('workers by address', () => {
     const answer = await second.client.completions.create({ ...LONG, stream: false, max_tokens: 4 });
     expect(answer.usage?.completion_tokens).toBe(4);
     // What the killed front had asked for is gone: nothing is live but what nobody waits for.
-    const metrics = async (): Promise<string[]> =>
-      (await (await fetch(`${second.url}/metrics`)).text())
-        .split('\n')
-        .filter((line) => line.startsWith('kvt_worker_requests_live'));
+    const live = (worker: string): Promise<number> =>
+      second.metric(
+        `kv_transceiver_executor_requests{`,
+        `worker="${worker}-${worker === 'context' ? urls[0] : urls[1]}"`,
+      );
+    const both = (): Promise<number[]> => Promise.all([live('context'), live('generation')]);
     const end = performance.now() + 10_000;
-    while (!(await metrics()).every((line) => line.endsWith(' 0')) && performance.now() < end);
-    expect((await metrics()).map((line) => line.split(' ')[1])).toEqual(['0', '0']);
+    while ((await both()).some((count) => count > 0) && performance.now() < end);
+    expect(await both()).toEqual([0, 0]);
 
     for (const worker of [context, generation]) worker?.kill('SIGTERM');
     expect(await Promise.all([context?.exited, generation?.exited])).toEqual([0, 0]);
@@ -225,6 +227,15 @@ describe('what cannot be started', () => {
     expect([result.code, result.stdout]).toEqual([1, '']);
     expect(result.stderr).toMatch(message);
     expect(result.stderr).not.toMatch(/\n\s+at /);
+  });
+
+  it('the overlap schedule with an engine that cannot feed itself', async () => {
+    served = new Served();
+    const module = fileURLToPath(new URL('../../../docs/examples/serve-engine.mjs', import.meta.url));
+    const config = served.file('bad.yaml', localConfig({ generation: { schedule: 'overlap' } }));
+    const result = await runCli(['serve', '--config', config, '--port', '0', '--engine', module]);
+    expect([result.code, result.stdout]).toEqual([1, '']);
+    expect(result.stderr).toMatch(/generation-0: schedule 'overlap' enqueues a decode step before/);
   });
 
   it.each<[readonly string[], RegExp]>([

@@ -49,6 +49,13 @@ describe.each([
       generation: { tensor_parallel_size: 4, engine: { dtype: 'float32' } },
     }),
   ],
+  [
+    'overlap schedule, one rank and two',
+    localConfig({
+      context: { schedule: 'overlap', cache_transceiver_config: { enable_pipelined_transfer: true } },
+      generation: { disable_overlap_scheduler: false, tensor_parallel_size: 2 },
+    }),
+  ],
 ])('an unmodified OpenAI client, %s', (_, config) => {
   const served = new Served();
   let front: Front;
@@ -131,6 +138,29 @@ describe('an unmodified OpenAI client', () => {
     expect(streamed).toBe(text);
   });
 
+  it('stops at an end token, at which the server that samples it ends by itself', async () => {
+    const prompt = PROMPTS[1] as string;
+    const seeds = Array.from({ length: 12 }, (_, seed) => seed);
+    const right = await referenceAnswers(
+      ENGINE,
+      seeds.map((seed) => ({
+        promptTokens: codec.encode(prompt),
+        maxTokens: 40,
+        sampling: { temperature: 1, topP: 1, seed },
+        ignoreEnd: false,
+      })),
+    );
+    expect(right.filter((tokens) => (tokens.at(-1) ?? 0) >= 256).length).toBeGreaterThan(2);
+    const count = async (outcome: string): Promise<number> =>
+      front.metric(`kv_transceiver_requests_total{role="generation",outcome="${outcome}",worker="generation-0"`);
+    const before = [await count('completed'), await count('cancelled')] as const;
+    const answers = await Promise.all(
+      seeds.map((seed) => front.client.completions.create({ model: 'kvt-tiny', max_tokens: 40, prompt, seed, ...IDS })),
+    );
+    expect(answers.map(({ choices }) => (choices[0] as WithIds).token_ids)).toEqual(right);
+    expect([await count('completed'), await count('cancelled')]).toEqual([before[0] + seeds.length, before[1]]);
+  });
+
   it('stops at text', async () => {
     const prompt = PROMPTS[1] as string;
     const [right = []] = await reference([codec.encode(prompt)], 30, true);
@@ -150,14 +180,24 @@ describe('an unmodified OpenAI client', () => {
   });
 
   it('sees the workers’ metrics beside the front’s', async () => {
-    const lines = (await (await fetch(`${front.url}/metrics`)).text()).split('\n');
+    const lines = (await front.metrics()).split('\n');
     for (const pattern of [
       /^kvt_serve_worker_ready\{server="context-0",worker="front"\} 1$/,
-      /^kvt_worker_steps\{rank="0",worker="context-0",role="context"\} [1-9]/,
-      /^kvt_worker_steps\{rank="0",worker="generation-0",role="generation"\} [1-9]/,
+      /^kv_transceiver_coordinator_servers\{role="context",phase="ready",worker="front"\} 1$/,
+      /^kv_transceiver_step_seconds_count\{worker="context-0",worker_role="context"\} [1-9]/,
+      /^kv_transceiver_step_seconds_count\{worker="generation-0",worker_role="generation"\} [1-9]/,
+      /^kvt_worker_fronts\{worker="context-0",worker_role="context"\} 1$/,
       /^process_open_fds\{worker="front"\} \d/,
     ])
-      expect(lines.some((line) => pattern.test(line))).toBe(true);
+      expect(
+        lines.some((line) => pattern.test(line)),
+        String(pattern),
+      ).toBe(true);
     expect(lines.filter((line) => line.startsWith('# TYPE process_open_fds'))).toHaveLength(1);
+    // A name given twice makes a scrape fail as a whole.
+    for (const [, labels = ''] of lines.map((line) => /\{(.*)\}/.exec(line) ?? [])) {
+      const names = [...labels.matchAll(/(?:^|,)(\w+)="/g)].map(([, name]) => name);
+      expect(new Set(names).size, labels).toBe(names.length);
+    }
   });
 });

@@ -20,6 +20,8 @@ export interface WorkerHealth {
 
 /** Processes and files of one test; `end` leaves none behind. */
 export class Served {
+  /** Beside the environment of the tests. */
+  env: Readonly<Record<string, string>> = {};
   readonly folder = mkdtempSync(join(tmpdir(), 'serve-test-'));
   readonly #children: Child[] = [];
   readonly #workers = new Set<number>();
@@ -31,7 +33,7 @@ export class Served {
   }
 
   async run(...args: readonly string[]): Promise<Child> {
-    const child = await startChild([MAIN, ...args]);
+    const child = await startChild([MAIN, ...args], this.env);
     this.#children.push(child);
     return child;
   }
@@ -73,6 +75,19 @@ export class Front {
   async workers(): Promise<readonly WorkerHealth[]> {
     const { context, generation } = await this.health();
     return [...context, ...generation];
+  }
+
+  async metrics(): Promise<string> {
+    return (await fetch(`${this.url}/metrics`)).text();
+  }
+
+  /** The sum of the samples whose lines begin so and have all of `parts`; NaN without any. */
+  async metric(begin: string, ...parts: readonly string[]): Promise<number> {
+    const lines = (await this.metrics())
+      .split('\n')
+      .filter((line) => line.startsWith(begin) && parts.every((part) => line.includes(part)));
+    if (lines.length === 0) return Number.NaN;
+    return lines.reduce((sum, line) => sum + Number(line.slice(line.lastIndexOf(' '))), 0);
   }
 
   /** Looks again until the health is as wanted. */

@@ -42,6 +42,14 @@ describe('LocalServer', () => {
     expect(h.take().filter((line) => line.startsWith('send'))).toEqual(['send 2 [0,8)', 'send 2 [8,12)']);
   });
 
+  it('ends a request at a token that stops it', async () => {
+    const { h, server } = setup();
+    const request = { ...REQUEST, maxTokens: 9, params: params('context_and_generation'), stopTokens: [102] };
+    const call = server.submit(request, {});
+    await h.clock.turn(60);
+    expect(await call.done).toMatchObject({ outcome: 'completed', outputTokens: [100, 101, 102] });
+  });
+
   it('sends context-first requests whole, says so once, and hands over the answer', async () => {
     const { h, server, notices } = setup();
     const answers: DisaggregatedParams[] = [];

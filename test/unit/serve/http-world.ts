@@ -2,6 +2,7 @@ import { connect, type Socket } from 'node:net';
 import { SystemClock } from '../../../src/clock.js';
 import { DisaggCoordinator } from '../../../src/coordinator/disagg-coordinator.js';
 import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowflake-ids.js';
+import type { LogFields, Logger } from '../../../src/observe/logger.js';
 import { tinyServeEngine } from '../../../src/serve/engine/tiny-serve-engine.js';
 import { AdmissionGate } from '../../../src/serve/front/admission-gate.js';
 import { FrontMetrics } from '../../../src/serve/front/front-metrics.js';
@@ -22,6 +23,18 @@ export interface HttpWorldOptions {
 
 /** The HTTP side of a front on a real socket, before servers whose requests end when the test says so. */
 export async function httpWorld(options: HttpWorldOptions = {}) {
+  const lines: object[] = [];
+  const note =
+    (level: string) =>
+    (fields: LogFields, msg: string): void =>
+      void lines.push({ level, msg, ...fields });
+  const logger: Logger = {
+    debug: note('debug'),
+    info: note('info'),
+    warn: note('warn'),
+    error: note('error'),
+    child: () => logger,
+  };
   const clock = new SystemClock();
   const log: string[] = [];
   const errors: string[] = [];
@@ -50,6 +63,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     limits: { engine: tinyServeEngine({ max_model_tokens: options.maxModelTokens ?? 64 }), maxPromptTokens: null },
     maxBodyBytes: 2000,
     stallLimitMs: options.stallLimitMs ?? 10_000,
+    logger,
     onError: (message) => errors.push(message),
     health: () => ({ isReady: true, isDraining: gate.isClosed, context: [], generation: [] }),
     allMetrics: () => metrics.metrics(),
@@ -73,6 +87,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     });
   return {
     log,
+    lines,
     errors,
     context,
     generation,

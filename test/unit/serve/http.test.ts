@@ -141,16 +141,36 @@ describe('answers', () => {
         () => generation.submitted.length > Number(ignore),
         () => log.join(),
       );
-      const { events, end } = generation.last;
-      for (const [index, token] of [97, 256, 98].entries()) events.onToken?.(token, index);
+      const { events, end, request } = generation.last;
+      expect(request.stopTokens).toEqual(ignore ? [] : [256, 257, 258, 259, 260]);
+      const tokens = ignore ? [97, 256, 98] : [97, 256];
+      for (const [index, token] of tokens.entries()) events.onToken?.(token, index);
       context.last.end({});
       await Promise.resolve();
-      end({ outcome: ignore ? 'completed' : 'cancelled', outputTokens: [97, 256, 98] });
+      end({ outcome: 'completed', outputTokens: tokens });
       expect(await (await response).json()).toMatchObject({
         choices: [{ text: ignore ? 'ab' : 'a', finish_reason: ignore ? 'length' : 'stop' }],
         usage: { completion_tokens: ignore ? 3 : 2 },
       });
     }
+    expect(log.filter((line) => line.endsWith('cancel'))).toEqual([]);
+  });
+
+  it('cancels at a server that goes on after the end', async () => {
+    const { complete, generation, context, log } = await start();
+    const response = complete();
+    await until(
+      () => generation.submitted.length > 0,
+      () => log.join(),
+    );
+    for (const [index, token] of [97, 256, 98].entries()) generation.last.events.onToken?.(token, index);
+    expect(log.slice(2)).toEqual(['generation cancel', 'context cancel']);
+    context.last.end({ outcome: 'cancelled' });
+    generation.last.end({ outcome: 'cancelled', outputTokens: [97, 256, 98] });
+    expect(await (await response).json()).toMatchObject({
+      choices: [{ text: 'a', finish_reason: 'stop' }],
+      usage: { completion_tokens: 2 },
+    });
   });
 });
 
@@ -475,6 +495,66 @@ describe('errors', () => {
       { choices: [{ text: 'a' }] },
       { error: { message: 'a server of this request failed: generation-0 was lost', code: 'ERR_KVT_PEER_LOST' } },
     ]);
+  });
+});
+
+describe('the trace of the caller', () => {
+  const VALID = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
+  it.each<[string, string, string, number]>([
+    ['goes to both servers', VALID, VALID, 0],
+    ['of a later version goes as version 00', `${VALID.replace('00-', '01-')}-more`, VALID, 0],
+    ['without an id goes no further', '00-00000000000000000000000000000000-b7ad6b7169203331-01', '', 1],
+    ['that is text goes no further', 'x'.repeat(300), '', 1],
+  ])('%s', async (_, given, expected, dropped) => {
+    const { complete, generation, context, log, url } = await start();
+    const response = complete({}, { headers: { 'content-type': 'application/json', traceparent: given } });
+    await until(
+      () => generation.submitted.length > 0,
+      () => log.join(),
+    );
+    for (const { request } of [context.last, generation.last]) expect(request.params.traceparent).toBe(expected);
+    context.last.end({});
+    generation.last.end({});
+    await (await response).text();
+    expect(await (await fetch(`${url}/metrics`)).text()).toContain(`kvt_serve_bad_traceparents_total ${dropped}\n`);
+  });
+});
+
+describe('log lines', () => {
+  it('tie a request to its id at the servers, and say what was refused; none has a word of it', async () => {
+    const { complete, generation, context, log, lines, gate } = await start();
+    const response = complete({ prompt: 'secret words' });
+    await until(
+      () => generation.submitted.length > 0,
+      () => log.join(),
+    );
+    generation.last.events.onToken?.(97, 0);
+    context.last.end({});
+    generation.last.end({ outputTokens: [97] });
+    const http = (await response).headers.get('x-request-id');
+    await gate.idle();
+    const refused = await complete({ prompt: 'secret words', model: 'secret' });
+    const rid = generation.last.request.params.disaggRequestId?.toString();
+    expect(lines).toEqual([
+      {
+        level: 'info',
+        msg: 'http request ended',
+        http,
+        rid,
+        route: '/v1/completions',
+        stream: false,
+        ms: expect.any(Number),
+      },
+      {
+        level: 'info',
+        msg: 'http request refused',
+        http: refused.headers.get('x-request-id'),
+        route: '/v1/completions',
+        status: 404,
+        code: 'model_not_found',
+      },
+    ]);
+    expect(JSON.stringify(lines)).not.toContain('secret');
   });
 });
 

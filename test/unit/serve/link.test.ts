@@ -32,6 +32,7 @@ const REQUEST = {
   params: PARAMS,
   transferPolicy: { pipelined: true, earlyPrefix: false },
   sampling: { temperature: 0.7, topP: 0.9, seed: 2 ** 40 },
+  stopTokens: [0, 0xffff_ffff],
 };
 
 async function opened() {
@@ -316,6 +317,10 @@ describe('frames', () => {
     [
       'no tokens to generate',
       { v: 1, s: SESSION, n: 1, m: [{ ...fronts[1], promptTokens: new Uint8Array(4), maxTokens: 0 }] },
+    ],
+    [
+      'tokens to stop at without an end',
+      { v: 1, s: SESSION, n: 1, m: [{ ...fronts[1], stopTokens: Array(257).fill(1) }] },
     ],
     ['a list', [1, 2]],
   ])('with %s are refused', (_, value) => {

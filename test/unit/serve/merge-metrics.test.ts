@@ -26,6 +26,13 @@ it('labels each sample and keeps the samples of a name together under one descri
   );
 });
 
+it('gives no label twice', () => {
+  const text = 'a{role="x"} 1\na{l=",role=\\"",b="c"} 2\n';
+  expect(mergeMetrics([{ labels: { worker: 'w', role: 'y' }, text }])).toBe(
+    'a{role="x",worker="w"} 1\na{l=",role=\\"",b="c",worker="w",role="y"} 2\n',
+  );
+});
+
 it('leaves out what is no line of the format, and what has no samples', () => {
   const text = 'a 1\nnot a metric at all\n<html>\na{unclosed 3\n# a comment\n# HELP c C\n# TYPE c gauge\n\n';
   expect(mergeMetrics([{ labels: { worker: 'w' }, text }])).toBe('a{worker="w"} 1\n');

@@ -22,7 +22,8 @@ describe('what serve does not run', () => {
       requestTimeoutMs: 1000,
       stallLimitMs: 1000,
       maxBodyBytes: 1000,
-      onWarning: (message) => warnings.push(message),
+      log: { logger: null, warn: (message) => warnings.push(message), error: (message) => warnings.push(message) },
+      logLevel: 'silent',
     });
     const error = await opening.catch((one: unknown) => one);
     expect(error).toBeInstanceOf(ConfigError);

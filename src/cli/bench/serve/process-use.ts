@@ -8,20 +8,31 @@ export interface ProcessUse {
   readonly steps: number;
 }
 
-const HELD = [
-  'kvt_serve_requests_live',
-  'kvt_serve_requests_queued',
-  'kvt_worker_requests_live',
-  'kvt_worker_send_sessions',
-  'kvt_worker_receive_sessions',
-  'kvt_worker_held_requests',
-  'kvt_worker_pinned_slots',
-  'kvt_worker_owned_slots',
+const HELD: readonly Wanted[] = [
+  { name: 'kvt_serve_requests_live' },
+  { name: 'kvt_serve_requests_queued' },
+  { name: 'kv_transceiver_executor_requests' },
+  { name: 'kv_transceiver_sessions' },
+  { name: 'kv_transceiver_pinned_requests' },
+  { name: 'kv_transceiver_coordinator_live_requests' },
+  { name: 'kv_transceiver_cache_slots', state: 'pinned' },
 ];
+/** What no request owns, and what there is. */
+const UNOWNED: readonly Wanted[] = ['free', 'reusable'].map((state) => ({ name: 'kv_transceiver_cache_slots', state }));
+const CAPACITY: readonly Wanted[] = [{ name: 'kv_transceiver_cache_slot_capacity' }];
+const STEPS: readonly Wanted[] = [{ name: 'kv_transceiver_step_seconds_count' }];
+const FDS: readonly Wanted[] = [{ name: 'process_open_fds' }];
+const HEAP: readonly Wanted[] = [{ name: 'nodejs_heap_size_used_bytes' }];
 /** Sockets and files that come and go with connections, a new worker's peers included. */
 const SPARE_FDS = 24;
 /** Compiled code, metrics and the allocator's slack; a leak of a request costs kilobytes, and there are thousands of them. */
 const SPARE_HEAP_BYTES = 24 * 1024 * 1024;
+
+/** Samples by the name of the metric, and the label `state` if it has one. */
+interface Wanted {
+  readonly name: string;
+  readonly state?: string;
+}
 
 /** @param metrics by `name{labels}` */
 export function processUses(metrics: ReadonlyMap<string, number>): readonly ProcessUse[] {
@@ -31,18 +42,22 @@ export function processUses(metrics: ReadonlyMap<string, number>): readonly Proc
     if (name !== undefined) names.add(name);
   }
   return [...names].map((name) => {
-    const sum = (...wanted: readonly string[]): number => {
-      let total = 0;
-      for (const [key, value] of metrics)
-        if (key.includes(`worker="${name}"`) && wanted.includes(key.slice(0, key.indexOf('{')))) total += value;
-      return total;
-    };
+    const own = [...metrics].filter(([key]) => key.includes(`worker="${name}"`));
+    const sum = (wanted: readonly Wanted[]): number =>
+      own
+        .filter(([key]) =>
+          wanted.some(
+            (one) =>
+              key.startsWith(`${one.name}{`) && (one.state === undefined || key.includes(`state="${one.state}"`)),
+          ),
+        )
+        .reduce((total, [, value]) => total + value, 0);
     return {
       process: name,
-      fds: sum('process_open_fds'),
-      heapBytes: sum('nodejs_heap_size_used_bytes'),
-      held: sum(...HELD),
-      steps: sum('kvt_worker_steps'),
+      fds: sum(FDS),
+      heapBytes: sum(HEAP),
+      held: sum(HELD) + sum(CAPACITY) - sum(UNOWNED),
+      steps: sum(STEPS),
     };
   });
 }

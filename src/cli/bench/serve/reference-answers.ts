@@ -3,6 +3,7 @@ import { parseDisaggConfigFile, resolveCacheTransceiverConfig } from '../../../c
 import { InternalError } from '../../../errors.js';
 import { createRequest } from '../../../executor/create-request.js';
 import type { SamplingParams } from '../../../executor/request.js';
+import { Observation } from '../../../observe/observation.js';
 import type { ServeRank } from '../../../serve/engine/serve-engine.js';
 import { tinyServeEngine } from '../../../serve/engine/tiny-serve-engine.js';
 import { WorkerRank } from '../../../serve/worker/worker-rank.js';
@@ -34,12 +35,15 @@ export async function referenceAnswers(
       group,
       engineModule: null,
       listen: null,
+      logLevel: 'silent',
     },
     config: resolveCacheTransceiverConfig({ backend: 'HOST' }),
     model: model as ServeRank,
     tokensPerBlock: engine.tokensPerBlock,
     rank: 0,
     clock: new SystemClock(),
+    observation: new Observation(),
+    logging: null,
     log: { warn: () => {}, info: () => {} },
   });
   rank.start([rank.endpoint], null);
