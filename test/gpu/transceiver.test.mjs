@@ -62,6 +62,7 @@ async function serve(agent, [from, to], bounceMb = null) {
         disaggRequestId: (1n << 41n) + BigInt(key),
         contextEndpoint: endpoint,
         policy: { pipelined: key % 2 === 0, earlyPrefix: false },
+        maxTokens: 1,
       };
       generation.submit(submit);
       context.submit(submit);
