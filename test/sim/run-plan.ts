@@ -208,7 +208,8 @@ function expectLossKnown(cluster: Cluster, gone: HostRef, lost: SimServer): void
       // A restarted server that was never greeted has no connection whose end it could notice.
       const name = `${gone.side}${gone.index} rank ${lost.rank} `;
       const knows = server.transceiver.stats().peers.some((peer) => peer.startsWith(name));
-      if (!knows || !cluster.book.knows(rid, server.endpoint, lost.endpoint)) continue;
+      const [asker, writer] = side === 'context' ? [lost, server] : [server, lost];
+      if (!knows || !cluster.book.hasAsked(rid, asker.name, writer.endpoint)) continue;
       // Nobody said which DP group has the request: it may be another one, which is asked once it is greeted.
       const named = server.watched.unsettled.find((request) => requestKey(request) === rid)?.disagg?.ctxDpRank ?? null;
       const isElsewhere = ({ dpRank }: SimServer): boolean => named === null && dpRank !== lost.dpRank;

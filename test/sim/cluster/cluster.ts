@@ -55,7 +55,10 @@ export class Cluster {
       if (frame.type === 'REQUEST_DATA' && fate === null) {
         const rid = ridOf(frame.bytes);
         this.book.questions.set(rid, frame.bytes);
-        this.book.noteAsked(rid, `${frame.from}>${frame.to}`, this.scheduler.now);
+        const asker = this.generations
+          .flatMap(({ instance }) => instance.ranks)
+          .find(({ endpoint }) => endpoint === frame.from);
+        this.book.noteAsked(rid, asker?.name ?? frame.from, frame.from, frame.to, this.scheduler.now);
       }
       if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));
       if (frame.type === 'WRITER_REPORT' && frame.bytes[OUTCOME_BYTE] === WriterOutcome.DONE)

@@ -13,6 +13,8 @@ type Halves = Record<Settled['side'], Map<number, Half>>;
 
 interface Asked {
   readonly pairs: Set<string>;
+  /** Of processes that asked, by name, and the endpoints that they asked: another process may answer at the endpoint of one by now. */
+  readonly askers: Set<string>;
   /** When the last pair of ranks got to know of each other. */
   atMs: number;
 }
@@ -42,18 +44,20 @@ export class SettleBook {
     this.#journal = journal;
   }
 
-  noteAsked(rid: bigint, pair: string, atMs: number): void {
-    const asked = this.asked.get(rid) ?? { pairs: new Set(), atMs };
+  /** @param asker the process at `from` */
+  noteAsked(rid: bigint, asker: string, from: string, to: string, atMs: number): void {
+    const pair = `${from}>${to}`;
+    const asked = this.asked.get(rid) ?? { pairs: new Set(), askers: new Set(), atMs };
     this.asked.set(rid, asked);
+    asked.askers.add(`${asker}>${to}`);
     if (asked.pairs.has(pair)) return;
     asked.pairs.add(pair);
     asked.atMs = atMs;
   }
 
-  /** One of the two ranks has asked the other for its part of the request. */
-  knows(rid: bigint, one: string, other: string): boolean {
-    const pairs = this.asked.get(rid)?.pairs;
-    return pairs?.has(`${one}>${other}`) === true || pairs?.has(`${other}>${one}`) === true;
+  /** This process has asked that rank for its part of the request. What the one before it asked died with it. */
+  hasAsked(rid: bigint, asker: string, writer: string): boolean {
+    return this.asked.get(rid)?.askers.has(`${asker}>${writer}`) === true;
   }
 
   /** A writer says that it has done its part. */

@@ -164,6 +164,18 @@ export const FOUND: ScenarioGroup = {
         1: { coordinator: 'completed', withinMs: 200 },
       },
     },
+    {
+      name: 'a receiver that took the place of the one that had asked is no loss of the request when it goes too',
+      references: ['simulator, seed 28963: the rules took the question of the one for one of the other'],
+      plan: plan(
+        [request(0, { lagMs: 60 }), request(1, { atMs: 100 })],
+        [
+          { kind: 'crash', host: GENERATION, atMs: 40, restartAfterMs: 10, noticed: true },
+          { kind: 'crash', host: GENERATION, atMs: 300, restartAfterMs: null, noticed: true },
+        ],
+      ),
+      expect: { 0: { context: 'failed', generation: 'failed' }, 1: DONE },
+    },
   ],
   byDesign: [],
 };
