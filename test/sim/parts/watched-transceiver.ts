@@ -15,7 +15,10 @@ interface Transfer {
   slices: number;
   lastSliceSent: boolean;
   settled: Settled | null;
+  /** When its executor took the outcome: not before the ranks it acts with have come to the exchange. */
   settledAtMs: number;
+  /** When the outcome was there to be taken; null while there is none. */
+  endedAtMs: number | null;
   /** Its pages were held for the transfer, and when that ended. */
   releasedAtMs: number | null;
   lastActMs: number;
@@ -85,6 +88,7 @@ export class WatchedTransceiver implements CacheTransceiver {
     this.#onSettled = options.onSettled;
     this.#wrongWords = options.wrongWords;
     options.cache.onUnpin = (request) => this.#unpinned(request);
+    options.inner.observe({ onSettled: ({ request }) => this.#ended(request) });
   }
 
   get ledger(): TransferLedger {
@@ -221,6 +225,7 @@ export class WatchedTransceiver implements CacheTransceiver {
         lastSliceSent: false,
         settled: null,
         settledAtMs: 0,
+        endedAtMs: null,
         releasedAtMs: null,
         lastActMs: now,
       };
@@ -228,6 +233,11 @@ export class WatchedTransceiver implements CacheTransceiver {
       this.#byId.set(request.id, transfer);
     }
     return transfer;
+  }
+
+  #ended(request: LlmRequest): void {
+    const transfer = this.#transfers.get(request);
+    if (transfer !== undefined) transfer.endedAtMs ??= this.#process.now();
   }
 
   #note(settled: Settled): void {
@@ -283,13 +293,13 @@ export class WatchedTransceiver implements CacheTransceiver {
     this.#unprovenSeen = unproven;
     if (shared && !this.#unprovenKeys.has(String(this.#keyOf(request)))) return;
     const transfer = this.#byId.get(request);
-    const settledAt = transfer?.settled == null ? Number.NEGATIVE_INFINITY : transfer.settledAtMs;
     const now = this.#process.now();
-    // `takeSettled` comes a little after the outcome.
-    if (transfer?.settled != null && now - settledAt < this.#bounds.kvTransferTimeoutMs - 500)
+    // Each rank retains from its own end on: nothing writes here for longer because its siblings are late to hear of it.
+    const retainedMs = now - (transfer?.endedAtMs ?? Number.NEGATIVE_INFINITY);
+    if (retainedMs < this.#bounds.kvTransferTimeoutMs)
       this.#journal.violation(
         'I1 retention',
-        `${this.#name}: request ${request} released without proof after ${now - settledAt} ms`,
+        `${this.#name}: request ${request} released without proof after ${retainedMs} ms`,
       );
     this.#cache.markUnproven(request, now + 30_000);
   }

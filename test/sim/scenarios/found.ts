@@ -176,6 +176,24 @@ export const FOUND: ScenarioGroup = {
       ),
       expect: { 0: { context: 'failed', generation: 'failed' }, 1: DONE },
     },
+    {
+      name: 'pages are retained from when the receive ended on their rank, not from when its siblings let it say so',
+      references: [
+        'simulator, seed 29320: counted from when its executor, which waited for a sibling, took the outcome',
+      ],
+      plan: plan(
+        [request(0, { promptLen: 60, entrance: 'coordinated' })],
+        [
+          // Before it has asked, so that its own pages wait for nobody.
+          { kind: 'stop', host: GENERATION, rank: 1, atMs: 11, ms: 2500 },
+          // The coordinator cancels, so that the other rank waits in the exchange when it finds out.
+          { kind: 'crash', host: CONTEXT, atMs: 60, restartAfterMs: 25, noticed: false },
+        ],
+        { context: instance(1), generation: instance(2), kvHeads: 2, msPerToken: 15 },
+      ),
+      expect: { 0: { coordinator: 'failed' } },
+      counters: { released_unproven: 1 },
+    },
   ],
   byDesign: [],
 };
