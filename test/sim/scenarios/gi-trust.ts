@@ -7,9 +7,9 @@ import { all, CONTEXT, DONE, plan, request, type ScenarioGroup, series, thread }
 const FIRST_INCARNATION = 0x1001n;
 const FIRST_RID = 1n << 42n;
 
-/** A slice that was never sent, in the name of the first context server, about the ticket that it was given. */
+/** The first context server tells of a slice that it never sent, about the ticket that it was given. */
 function lie(
-  { book, generations, network, scheduler }: Cluster,
+  { book, contexts, generations, network, scheduler }: Cluster,
   atMs: number,
   request: number,
   slice: { readonly beginBlock: number; readonly endBlock: number; readonly bytes: bigint },
@@ -21,7 +21,8 @@ function lie(
     const { ticket } = message;
     const told = { rid, ticket, sliceSeq: 20 + slice.endBlock, isLast: false, ok: true } as const;
     const frame = encodeFrame({ type: 'SLICE_RESULT', ...told, ...slice }, { incarnation: FIRST_INCARNATION });
-    network.inject(generations[0]?.infoEndpoint ?? '', frame);
+    const [from, to] = [contexts[0]?.infoEndpoint ?? '', generations[0]?.infoEndpoint ?? ''];
+    if (!network.sayAs(from, to, frame)) throw new Error(`${from} has no connection to ${to}`);
   });
 }
 
