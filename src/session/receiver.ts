@@ -156,15 +156,14 @@ export class Receiver {
     this.#farewells.onPeerReady(peer);
     for (const session of this.#book.sessions) {
       if (session.instance === null) {
-        const waits = session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session);
-        if (session.outcome === null && waits && peer.greeted) this.#asking.choose(session, peer);
+        if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
+          this.#asking.choose(session, peer);
         continue;
       }
       const writer = session.writerAt(peer.endpoint);
       if (writer === undefined) continue;
       if (session.outcome === null && session.wants(writer)) {
-        // One that has greeted us and not answered yet may not know us: it would refuse, and the connection be made anew.
-        if (!writer.asked && peer.greeted) this.#asking.ask(session, writer, peer);
+        if (!writer.asked) this.#asking.ask(session, writer, peer);
       } else if (!writer.drained && isSameProcess(writer.peer, peer)) {
         // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
         writer.peer = peer;

@@ -96,6 +96,14 @@ export class SimNetwork {
     this.#bound.get(to)?.deliver(bytes.slice(), { kind: 'accepted', connection: 'nowhere' });
   }
 
+  /** What the process at `from` might say itself: on the connection that it has. False when it has none to `to`. */
+  sayAs(from: string, to: string, bytes: Uint8Array): boolean {
+    const origin = this.#bound.get(from)?.connectionTo(to);
+    if (origin === undefined) return false;
+    this.#bound.get(to)?.deliver(bytes.slice(), origin);
+    return true;
+  }
+
   /** A new connection from this endpoint: never the same token twice, for a new process there either. */
   connection(endpoint: string): AcceptedOrigin {
     return { kind: 'accepted', connection: `${this.#nextConnection++}@${endpoint}` };

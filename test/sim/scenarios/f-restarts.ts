@@ -42,6 +42,21 @@ export const RESTARTS: ScenarioGroup = {
       expect: { 0: DONE, 1: { ...DONE, withinMs: 200 } },
     },
     {
+      name: 'a generation server that restarts unnoticed while nothing is written to it is missed at the next ping',
+      references: ['https://github.com/wtdcode/vllm-backport/issues/33'],
+      // The first chunk is computed longer than that, and less long than a silent peer is waited for.
+      plan: plan([request(0)], [{ kind: 'crash', host: GENERATION, atMs: 300, restartAfterMs: 200, noticed: false }], {
+        msPerToken: 200,
+        limits: { transferQueueTimeoutMs: 30_000, noProgressTimeoutMs: 30_000, kvTransferTimeoutMs: 6000 },
+      }),
+      expect: { 0: { context: 'failed', withinMs: 3000 } },
+      check: ({ lives, journal }) => {
+        const ending = lives[0]?.endings.find(({ who }) => who === 'context');
+        if (ending?.code !== 'ERR_KVT_PEER_LOST')
+          journal.violation('I2 late', `the context server learnt it by ${ending?.code}: ${ending?.message}`);
+      },
+    },
+    {
       name: 'a context server that dies without a word is missed after three seconds, whatever the clocks of its requests',
       references: ['https://github.com/wtdcode/vllm-backport/issues/33'],
       plan: plan(

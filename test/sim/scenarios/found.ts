@@ -135,6 +135,21 @@ export const FOUND: ScenarioGroup = {
       expect: { 0: DONE, 1: { context: 'failed', generation: 'cancelled', withinMs: 1000 } },
     },
     {
+      name: 'a copy of a question that comes after its cancel is answered as the cancel was, and does not keep the other cancels out',
+      references: ['review: no schedule showed that the answer to a question has to be remembered'],
+      plan: plan(
+        [request(0), request(2, { atMs: 400, lagMs: 100, promptLen: 60 })],
+        [
+          { kind: 'cancel', request: 2, by: 'generation', afterMs: 4 },
+          // One rank's cancel comes among the copies of its question, its sibling's after all of them.
+          { kind: 'frame', type: 'REQUEST_DATA', skip: 4, count: 4, copies: 30, delayMs: 0 },
+          { kind: 'frame', type: 'CANCEL', skip: 2, count: 2, copies: 1, delayMs: 10 },
+        ],
+        { context: instance(2, [3], 2), generation: instance(2), kvHeads: 2, msPerToken: 1 },
+      ),
+      expect: { 0: DONE, 2: { context: 'failed', generation: 'cancelled', withinMs: 500 } },
+    },
+    {
       name: 'a context server that was replaced unnoticed while nobody needed it costs no request',
       references: [
         'simulator, seeds 8666, 12082, 21495, 25959: each DP group of the receivers lost the first request it had',

@@ -1,27 +1,57 @@
-import { decodeFrame, encodeFrame } from '../../../src/wire/index.js';
+import { decodeFrame, encodeFrame, type Message } from '../../../src/wire/index.js';
 import type { Cluster } from '../cluster/cluster.js';
 import { Random } from '../core/random.js';
-import { all, CONTEXT, DONE, plan, request, type ScenarioGroup, series, thread } from './scenario.js';
+import { all, CONTEXT, DONE, GENERATION, plan, request, type ScenarioGroup, series, thread } from './scenario.js';
 
 /** As the first process of the run sends it. */
 const FIRST_INCARNATION = 0x1001n;
 const FIRST_RID = 1n << 42n;
 
-/** A slice that was never sent, in the name of the first context server, about the ticket that it was given. */
+/** The ticket that the newest question for this request named. */
+function ticketOf({ book }: Cluster, rid: bigint): bigint {
+  const { message } = decodeFrame(book.questions.get(rid) ?? new Uint8Array());
+  if (message.type !== 'REQUEST_DATA') throw new Error(`nobody asked for request ${rid}`);
+  return message.ticket;
+}
+
+/** The first context server says this to the first generation server, on its own connection. */
+function say({ contexts, generations, network }: Cluster, message: Message): void {
+  const [from, to] = [contexts[0]?.infoEndpoint ?? '', generations[0]?.infoEndpoint ?? ''];
+  if (!network.sayAs(from, to, encodeFrame(message, { incarnation: FIRST_INCARNATION })))
+    throw new Error(`${from} has no connection to ${to}`);
+}
+
+/** It tells of a slice that it never sent, about the ticket that it was given. */
 function lie(
-  { book, generations, network, scheduler }: Cluster,
+  cluster: Cluster,
   atMs: number,
   request: number,
   slice: { readonly beginBlock: number; readonly endBlock: number; readonly bytes: bigint },
 ): void {
-  scheduler.at(atMs, null, () => {
+  cluster.scheduler.at(atMs, null, () => {
     const rid = FIRST_RID + BigInt(request);
-    const { message } = decodeFrame(book.questions.get(rid) ?? new Uint8Array());
-    if (message.type !== 'REQUEST_DATA') throw new Error(`nobody asked for request ${request}`);
-    const { ticket } = message;
-    const told = { rid, ticket, sliceSeq: 20 + slice.endBlock, isLast: false, ok: true } as const;
-    const frame = encodeFrame({ type: 'SLICE_RESULT', ...told, ...slice }, { incarnation: FIRST_INCARNATION });
-    network.inject(generations[0]?.infoEndpoint ?? '', frame);
+    const told = {
+      rid,
+      ticket: ticketOf(cluster, rid),
+      sliceSeq: 20 + slice.endBlock,
+      isLast: false,
+      ok: true,
+    } as const;
+    say(cluster, { type: 'SLICE_RESULT', ...told, ...slice });
+  });
+}
+
+/** It says once more that it refused the first question for this request, when it has taken the next one and writes. */
+function refuseAgain(cluster: Cluster, request: number, firstAskedMs: number, againMs: number): void {
+  const rid = FIRST_RID + BigInt(request);
+  cluster.scheduler.at(firstAskedMs, null, () => {
+    const ticket = ticketOf(cluster, rid);
+    cluster.scheduler.at(againMs - firstAskedMs, null, () => {
+      if (ticketOf(cluster, rid) === ticket) throw new Error(`request ${request} was not asked for a second time`);
+      const nothing = { outcome: 'REFUSED', slices: 0, bytes: 0n, drained: true } as const;
+      const why = { errorCode: 'ERR_KVT_PEER_LOST', message: 'no peer of this process, send HELLO first' };
+      say(cluster, { type: 'WRITER_REPORT', rid, ticket, ...nothing, ...why });
+    });
   });
 }
 
@@ -84,6 +114,18 @@ export const TRUST: ScenarioGroup = {
         if (ending === undefined || ending.atMs > 4000)
           journal.violation('I2 bound', `lies kept the receive open until ${ending?.atMs} ms`);
       },
+    },
+    {
+      name: 'what a writer says of the first ticket of a request does not touch the second',
+      references: ['review: the refusal of a question may arrive again when the next one was taken'],
+      plan: plan(
+        [request(0), request(1, { atMs: 400, promptLen: 60 })],
+        [{ kind: 'break', from: CONTEXT, to: GENERATION, atMs: 300 }],
+        { msPerToken: 1 },
+      ),
+      prepare: (cluster) => refuseAgain(cluster, 1, 401.2, 440),
+      expect: { 0: DONE, 1: DONE },
+      counters: { greeted_again: 1, 'stale:WRITER_REPORT': 1 },
     },
   ],
   byDesign: [
