@@ -48,6 +48,7 @@ export class PageDamage {
     if (memory.rank !== 0) return engine;
     this.#memory = memory;
     return {
+      feedsItself: engine.feedsItself === true,
       forward: (batch: ScheduledBatch): Promise<ForwardResult> => {
         for (const { request } of batch.generation) this.#spoil(request, memory);
         return engine.forward(batch);
