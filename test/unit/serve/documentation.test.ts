@@ -1,4 +1,5 @@
 import { readFileSync } from 'node:fs';
+import { fileURLToPath } from 'node:url';
 import { describe, expect, it } from 'vitest';
 import { flagName } from '../../../src/cli/options.js';
 import { SERVE_OPTIONS } from '../../../src/cli/serve-options.js';
@@ -42,10 +43,10 @@ describe('docs/serve.md', () => {
 });
 
 describe('an engine of the user’s', () => {
-  it.each<[string, RegExp]>([
-    ['/nonexistent/engine.mjs', /cannot be loaded/],
-    [new URL('../../../src/clock.ts', import.meta.url).pathname, /its default export must be a function/],
-  ])('%s', async (module, message) => {
+  it.each<[string, string, RegExp]>([
+    ['is not there', '/nonexistent/engine.mjs', /cannot be loaded/],
+    ['is no engine', fileURLToPath(new URL('../../../src/clock.ts', import.meta.url)), /its default export must be/],
+  ])('%s', async (_, module, message) => {
     await expect(loadEngine(module, {})).rejects.toThrow(message);
   });
 });
