@@ -16,8 +16,7 @@ namespace kvt {
 
 // Role: what is queued on a p2p agent's streams: how each batch ends, and what it uses until then.
 // Why: a batch that was taken back is over for its caller before the device has passed it, so that what it uses
-// outlives
-//   it here.
+//   outlives it here.
 // Ordering: batches of one lane end in the order they were posted, except that those taken back end at once.
 // Ownership: events, slots and abort words, from `queued` until the device has run the batch.
 // Threading: the progress thread.

@@ -2,7 +2,8 @@ import { PACKAGE_VERSION } from '../../../package-version.js';
 import { readOptions } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
 import { nixlFacts, requireAgent } from '../agent-availability.js';
-import { checkJsonTarget, writeJson } from '../json-file.js';
+import { checkLine, endBench } from '../bench-end.js';
+import { checkJsonTarget } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { renderTable } from '../text-table.js';
@@ -82,18 +83,15 @@ export async function dispatchCommand(args: readonly string[]): Promise<number> 
     checks,
     interrupted: false,
   };
-  const out = options.json === '-' ? process.stderr : process.stdout;
-  out.write(`${dispatchTable(rows)}\n\n${observeTable(observed)}\n`);
-  for (const check of checks) out.write(`${check.met ? 'met' : 'NOT MET'}  ${checkText(check)}\n`);
-  writeJson(options.json, output);
-  return checks.some((check) => check.judged && !check.met) ? 1 : 0;
+  const lines = checks.map((check) => checkLine(check, boundText(check)));
+  return endBench(output, [dispatchTable(rows), '', observeTable(observed), ...lines], options);
 }
 
 function checkOf(name: string, subject: string, value: number, bound: number, judged: boolean): Check {
   return { name, subject, met: value <= bound, judged, value, bound, relation: '<=' };
 }
 
-function checkText({ name, subject, value, bound }: Check): string {
+function boundText({ name, subject, value, bound }: Check): string {
   if (name === 'observeOffShare') return `${name}, ${subject}: ${percent(value)} <= ${percent(bound)}`;
   return `${name}, ${subject} moves: ${value.toFixed(1)} us <= ${bound} us`;
 }

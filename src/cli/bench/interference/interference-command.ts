@@ -3,7 +3,8 @@ import { PACKAGE_VERSION } from '../../../package-version.js';
 import { readOptions } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
 import { gpuFacts, isAgentAvailable, nixlFacts } from '../agent-availability.js';
-import { checkJsonTarget, writeJson } from '../json-file.js';
+import { checkLine, checkText, endBench } from '../bench-end.js';
+import { checkJsonTarget } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { Progress } from '../progress.js';
@@ -112,14 +113,8 @@ export async function interferenceCommand(args: readonly string[]): Promise<numb
     checks,
     interrupted,
   };
-  const out = options.json === '-' ? process.stderr : process.stdout;
-  out.write(`${tableOf(rows)}\n`);
-  for (const { met, name, subject, value, relation, bound } of checks) {
-    out.write(`${met ? 'met    ' : 'NOT MET'}  ${name} ${subject}: ${value.toFixed(4)} ${relation} ${bound}\n`);
-  }
-  writeJson(options.json, output);
-  if (interrupted) return 130;
-  return checks.some((check) => check.judged && !check.met) ? 1 : 0;
+  const lines = [tableOf(rows), ...checks.map((check) => checkLine(check, checkText(check, 4)))];
+  return endBench(output, lines, options);
 }
 
 async function checkGpus({ gpus }: InterferenceOptions): Promise<void> {

@@ -2,7 +2,8 @@ import { SystemClock } from '../../../clock.js';
 import { PACKAGE_VERSION } from '../../../package-version.js';
 import { readOptions } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
-import { checkJsonTarget, writeJson } from '../json-file.js';
+import { checkLine, endBench } from '../bench-end.js';
+import { checkJsonTarget } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { type Percentiles, percentilesOf } from '../statistics.js';
@@ -85,14 +86,9 @@ export async function scaleCommand(args: readonly string[]): Promise<number> {
     checks,
     interrupted: false,
   };
-  const out = options.json === '-' ? process.stderr : process.stdout;
-  out.write(`${scaleTable(rows)}\n`);
-  for (const check of checks) {
-    const text = `${check.name}, ${check.subject} against ${shortest} tokens: ${check.value.toFixed(2)} <= ${check.bound}`;
-    out.write(`${check.met ? 'met' : 'NOT MET'}  ${text}\n`);
-  }
-  writeJson(options.json, output);
-  return checks.some((check) => check.judged && !check.met) ? 1 : 0;
+  const against = (check: Check): string =>
+    `${check.name}, ${check.subject} against ${shortest} tokens: ${check.value.toFixed(2)} <= ${check.bound}`;
+  return endBench(output, [scaleTable(rows), ...checks.map((check) => checkLine(check, against(check)))], options);
 }
 
 /** Microseconds of each slice. Prompt lengths take turns, so that a slow moment of the machine hits all of them. */

@@ -1,7 +1,8 @@
 import { PACKAGE_VERSION } from '../../../package-version.js';
 import { type OptionValues, readOptions } from '../../options.js';
 import { requireAgent } from '../agent-availability.js';
-import { checkJsonTarget, writeJson } from '../json-file.js';
+import { checkLine, checkText, endBench } from '../bench-end.js';
+import { checkJsonTarget } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { Progress } from '../progress.js';
@@ -35,12 +36,8 @@ export async function sessionsCommand(args: readonly string[]): Promise<number> 
     checks,
     interrupted: false,
   };
-  const out = options.json === '-' ? process.stderr : process.stdout;
-  out.write(`${sessionsTable(rows)}\n`);
-  for (const { name, subject, met, value, relation, bound } of checks)
-    out.write(`${met ? 'met' : 'NOT MET'}  ${name}, ${subject}: ${value.toFixed(1)} ${relation} ${bound}\n`);
-  writeJson(options.json, output);
-  return checks.some((check) => check.judged && !check.met) ? 1 : 0;
+  const lines = [sessionsTable(rows), ...checks.map((check) => checkLine(check, checkText(check, 1)))];
+  return endBench(output, lines, options);
 }
 
 async function measureRows(options: OptionValues<typeof SESSIONS_OPTIONS>): Promise<readonly SessionsRow[]> {

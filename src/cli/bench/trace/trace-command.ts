@@ -1,16 +1,15 @@
 import { SystemClock } from '../../../clock.js';
 import { PACKAGE_VERSION } from '../../../package-version.js';
 import { gpuFacts, nixlFacts } from '../agent-availability.js';
-import { writeJson } from '../json-file.js';
+import { endBench, sayTo } from '../bench-end.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, OUTPUT_SCHEMA, type TakenPath } from '../output-contract.js';
 import { presetNamed } from '../presets/index.js';
 import { Progress } from '../progress.js';
-import { writeReport } from '../report/write-report.js';
 import { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { describeShape, rankCount } from '../shape/side-shape.js';
-import { byteChecks, failedChecks } from '../ttft/checks.js';
-import { InterruptedError } from '../ttft/interrupted-error.js';
+import { byteChecks } from '../ttft/checks.js';
+import { faultOf } from '../ttft/interrupted-error.js';
 import { checkLines } from '../ttft/report-text.js';
 import { SampleTable } from '../ttft/rows.js';
 import { asUsageError } from '../ttft/start-failure.js';
@@ -32,7 +31,7 @@ const REQUEST_DEADLINE_MS = 600_000;
 export async function traceCommand(args: readonly string[]): Promise<number> {
   const plan = await planTraceRun(args);
   const { options, groups, shapes } = plan;
-  const say = (line: string): void => void (options.json === '-' ? process.stderr : process.stdout).write(`${line}\n`);
+  const say = sayTo(options.json);
   const startedAt = new Date().toISOString();
   const clock = new SystemClock();
   const samples = new SampleTable();
@@ -74,8 +73,8 @@ export async function traceCommand(args: readonly string[]): Promise<number> {
     await cluster.stop(failure === null ? STOP_DEADLINE_MS : EARLY_STOP_DEADLINE_MS);
     for (const signal of signals) process.off(signal, interrupt);
   }
-  if (failure !== null && !(failure instanceof InterruptedError) && samples.size === 0)
-    throw asUsageError(failure, options);
+  const fault = faultOf(failure);
+  if (fault !== null && samples.size === 0) throw asUsageError(fault, options);
 
   const rows = rowsOf(plan, samples, path);
   const output: BenchOutput<TraceRow> = {
@@ -92,21 +91,8 @@ export async function traceCommand(args: readonly string[]): Promise<number> {
     paths,
     interrupted: failure !== null,
   };
-  if (rows.length > 0) {
-    for (const line of ['', traceTable(rows), '', ...traceHeadlines(rows), ...checkLines(output.checks)]) say(line);
-  }
-  writeJson(options.json, output);
-  if (options.report !== null && rows.length > 0) say(`report: ${writeReport(options.report, output).page}`);
-  if (failure instanceof InterruptedError) {
-    say(
-      rows.length > 0
-        ? 'interrupted: the figures above are what was measured until then'
-        : 'interrupted before anything was measured',
-    );
-    return 130;
-  }
-  if (failure instanceof Error) throw failure;
-  return failedChecks(output.checks).length === 0 ? 0 : 1;
+  const lines = ['', traceTable(rows), '', ...traceHeadlines(rows), ...checkLines(output.checks)];
+  return endBench(output, lines, options, fault);
 }
 
 function rowsOf({ options, shapes, concurrency }: TracePlan, samples: SampleTable, path: string): readonly TraceRow[] {

@@ -2,7 +2,7 @@ import { capabilities } from '../../../agent/native.js';
 import { PACKAGE_VERSION } from '../../../package-version.js';
 import { UsageError } from '../../usage-error.js';
 import { gpuFacts, isAgentAvailable, nixlFacts } from '../agent-availability.js';
-import { writeJson } from '../json-file.js';
+import { checkLine, checkText, endBench } from '../bench-end.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
 import { Progress } from '../progress.js';
@@ -134,13 +134,8 @@ export async function bounceTransferCommand(options: BounceTransferOptions): Pro
     aborts,
     arenas,
   };
-  const out = options.json === '-' ? process.stderr : process.stdout;
-  if (rows.length > 0) out.write(`${tableOf(rows)}\n`);
-  for (const { met, name, subject, value, relation, bound } of checks)
-    out.write(`${met ? 'met    ' : 'NOT MET'}  ${name} ${subject}: ${value.toFixed(2)} ${relation} ${bound}\n`);
-  writeJson(options.json, output);
-  if (interrupted) return 130;
-  return checks.some((check) => check.judged && !check.met) ? 1 : 0;
+  const lines = [tableOf(rows), ...checks.map((check) => checkLine(check, checkText(check, 2)))];
+  return endBench(output, lines, options);
 }
 
 async function lanesOf(options: BounceTransferOptions): Promise<readonly BounceLaneSpec[]> {

@@ -40,7 +40,7 @@ export interface SliceCosts {
 export interface AbortCosts {
   /** Of slices under way. */
   readonly freeMs: readonly number[];
-  /** Of slices that the GPU has queued behind an event: it starts none of them before, so this is bounded by the forward. */
+  /** Of slices that the GPU has queued behind an event, and gives back before it. */
   readonly behindEventMs: readonly number[];
   readonly movedShare: number;
   readonly undrained: number;

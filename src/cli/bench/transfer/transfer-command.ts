@@ -2,7 +2,8 @@ import { PACKAGE_VERSION } from '../../../package-version.js';
 import { readOptions } from '../../options.js';
 import { UsageError } from '../../usage-error.js';
 import { isAgentAvailable, nixlFacts, requireAgent } from '../agent-availability.js';
-import { checkJsonTarget, writeJson } from '../json-file.js';
+import { checkLine, checkText, endBench } from '../bench-end.js';
+import { checkJsonTarget } from '../json-file.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { checkPoolsFit } from '../memory-guard.js';
 import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.js';
@@ -104,21 +105,8 @@ export async function transferCommand(args: readonly string[]): Promise<number> 
     checks,
     interrupted,
   };
-  const out = options.json === '-' ? process.stderr : process.stdout;
-  if (rows.length > 0) out.write(`${transferTable(rows)}\n`);
-  for (const { met, name, subject, value, relation, bound } of checks) {
-    out.write(`${met ? 'met    ' : 'NOT MET'}  ${name} ${subject}: ${value.toFixed(2)} ${relation} ${bound}\n`);
-  }
-  writeJson(options.json, output);
-  if (interrupted) {
-    out.write(
-      rows.length > 0
-        ? 'interrupted: the figures above are what was measured until then\n'
-        : 'interrupted before anything was measured\n',
-    );
-    return 130;
-  }
-  return checks.some((check) => check.judged && !check.met) ? 1 : 0;
+  const lines = [transferTable(rows), ...checks.map((check) => checkLine(check, checkText(check, 2)))];
+  return endBench(output, lines, options);
 }
 
 function toRow({ pageBytes, pageCount, elapsedMs, wrongBytes }: PageMeasurement): TransferRow {

@@ -5,3 +5,8 @@ export class InterruptedError extends Error {
     super('interrupted');
   }
 }
+
+/** What broke a run off, unless that was the user. */
+export function faultOf(failure: unknown): Error | null {
+  return failure instanceof Error && !(failure instanceof InterruptedError) ? failure : null;
+}

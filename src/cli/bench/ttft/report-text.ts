@@ -1,3 +1,4 @@
+import { checkLine } from '../bench-end.js';
 import type { Check, TtftRow } from '../output-contract.js';
 import { formatBytes, formatMs, formatPercent, renderTable } from '../text-table.js';
 import { rowOf, subjectOf } from './rows.js';
@@ -59,7 +60,7 @@ export function headlines(rows: readonly TtftRow[]): readonly string[] {
 /** One line per figure check; byte checks are one line together unless one fails. */
 export function checkLines(checks: readonly Check[]): readonly string[] {
   const show = (check: Check): string =>
-    `${check.met ? 'met    ' : 'NOT MET'}  ${check.name} ${check.subject}: ${round(check.value)} ${check.relation} ${round(check.bound)}`;
+    checkLine(check, `${check.name} ${check.subject}: ${round(check.value)} ${check.relation} ${round(check.bound)}`);
   const exact = checks.filter((check) => check.relation === '=');
   const brokenExact = exact.filter((check) => !check.met);
   const lines =

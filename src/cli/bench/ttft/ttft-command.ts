@@ -1,18 +1,17 @@
 import { SystemClock } from '../../../clock.js';
 import { PACKAGE_VERSION } from '../../../package-version.js';
 import { gpuFacts, nixlFacts } from '../agent-availability.js';
-import { writeJson } from '../json-file.js';
+import { endBench, sayTo } from '../bench-end.js';
 import { commitOfCheckout, describeMachine } from '../machine-info.js';
 import { type BenchOutput, OUTPUT_SCHEMA, type TakenPath, type TtftRow } from '../output-contract.js';
 import { presetNamed } from '../presets/index.js';
 import { Progress } from '../progress.js';
-import { writeReport } from '../report/write-report.js';
 import { ExpectedTransfer } from '../shape/expected-transfer.js';
 import { describeShape, rankCount } from '../shape/side-shape.js';
-import { byteChecks, failedChecks, figureChecks, TAIL_OVER_LAST_SLICE, TAIL_OVER_LAST_SLICE_ON_GPU } from './checks.js';
+import { byteChecks, figureChecks, TAIL_OVER_LAST_SLICE, TAIL_OVER_LAST_SLICE_ON_GPU } from './checks.js';
 import { earlyPrefixChecks } from './early-prefix-checks.js';
 import { runGroup } from './group-runner.js';
-import { InterruptedError } from './interrupted-error.js';
+import { faultOf } from './interrupted-error.js';
 import { checkLines, headlines, ttftTable } from './report-text.js';
 import { type RowFacts, ratios, SampleTable } from './rows.js';
 import { asUsageError } from './start-failure.js';
@@ -31,7 +30,7 @@ const EARLY_STOP_DEADLINE_MS = 300;
 export async function ttftCommand(args: readonly string[]): Promise<number> {
   const plan = await planRun(args);
   const { options, concurrency, shapes, groups } = plan;
-  const say = (line: string): void => void (options.json === '-' ? process.stderr : process.stdout).write(`${line}\n`);
+  const say = sayTo(options.json);
   const startedAt = new Date().toISOString();
   const linkGbps = linkOf(options);
   const clock = new SystemClock();
@@ -74,8 +73,8 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     await cluster.stop(failure === null ? STOP_DEADLINE_MS : EARLY_STOP_DEADLINE_MS);
     for (const signal of signals) process.off(signal, interrupt);
   }
-  if (failure !== null && !(failure instanceof InterruptedError) && samples.size === 0)
-    throw asUsageError(failure, options);
+  const fault = faultOf(failure);
+  if (fault !== null && samples.size === 0) throw asUsageError(fault, options);
 
   const facts: RowFacts = {
     model: options.model,
@@ -116,19 +115,6 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     paths,
     interrupted: failure !== null,
   };
-  if (rows.length > 0) {
-    for (const line of ['', ttftTable(rows), '', ...headlines(rows), ...checkLines(checks)]) say(line);
-  }
-  writeJson(options.json, output);
-  if (options.report !== null && rows.length > 0) say(`report: ${writeReport(options.report, output).page}`);
-  if (failure instanceof InterruptedError) {
-    say(
-      rows.length > 0
-        ? 'interrupted: the figures above are what was measured until then'
-        : 'interrupted before anything was measured',
-    );
-    return 130;
-  }
-  if (failure instanceof Error) throw failure;
-  return failedChecks(checks).length === 0 ? 0 : 1;
+  const lines = ['', ttftTable(rows), '', ...headlines(rows), ...checkLines(checks)];
+  return endBench(output, lines, options, fault);
 }

@@ -26,8 +26,6 @@ export function generationWarmTokens(
   if (variant !== 'ideal') return 0;
   const computed = promptTokens - contextCachedTokens;
   const chunksBeforeLast = Math.ceil(computed / chunkTokens) - 1;
-  // One chunk: its slice carries the reused prefix too, nothing lies before it.
-  if (chunksBeforeLast === 0) return 0;
   const lastChunkStart = contextCachedTokens + chunksBeforeLast * chunkTokens;
   return Math.floor(lastChunkStart / tokensPerBlock) * tokensPerBlock;
 }
