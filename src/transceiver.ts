@@ -9,6 +9,7 @@ import type { CacheTransceiver, SendReceipt, Settled } from './session/cache-tra
 import { ControlChannel } from './session/control-channel.js';
 import { Counters } from './session/counters.js';
 import { InboundSlots } from './session/inbound-slots.js';
+import { PeerComplaints } from './session/peer-complaints.js';
 import { type Peer, PeerRegistry } from './session/peer-registry.js';
 import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
@@ -79,6 +80,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #ledger: TransferLedger;
   readonly #channel: ControlChannel;
   readonly #peers: PeerRegistry;
+  readonly #complaints: PeerComplaints;
   readonly #sender: Sender;
   readonly #receiver: Receiver;
   #rankInfo: RankInfo;
@@ -102,6 +104,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
+    this.#complaints = new PeerComplaints({ clock, counters, onWarning: (message) => log.warn(message) });
     this.#channel = new ControlChannel(messenger, rankInfo.incarnation, counters, {
       onMessage: (frame, origin) => this.#onFrame(frame, origin),
       onBadFrame: (error, origin) => this.#peers.onBadFrame(error, origin),
@@ -379,7 +382,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#peers.onGoodbye(peer, message);
         break;
       case 'ERROR':
-        this.#parts.log.warn(`${peer.name} reports ${message.code}: ${message.text}`);
+        this.#complaints.on(peer, message);
         break;
       case 'CANCEL_ACK':
       case 'PONG':

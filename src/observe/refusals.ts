@@ -6,11 +6,11 @@ export const REFUSAL_KINDS: readonly string[] = [
   'unknown_peer',
   'foreign_ticket',
   'foreign_request',
+  'request_data_refused',
   'introductions_refused',
 ];
 /** And those that are one counter each. */
 const NAMES: ReadonlySet<string> = new Set([
-  'request_data_refused',
   'hello_refused',
   'hello_refused_full',
   'hello_ack_refused',

@@ -3,9 +3,8 @@ import { InternalError } from '../errors.js';
 import { type BlockRun, HOLE, joinRuns } from '../geometry/block-run.js';
 import { typeName } from '../geometry/bounds.js';
 import type { BlockSlice } from '../geometry/prefill-slice.js';
-import { sinkRange } from '../geometry/sink-range.js';
-import { type BlockRange, sourceRange } from '../geometry/source-range.js';
-import { ownedBlocks } from '../mapping/index.js';
+import type { BlockRange } from '../geometry/source-range.js';
+import { ownedRanges } from './owned-ranges.js';
 
 /** A rank's place among those that share out the blocks of a prompt. */
 export interface ContextParallelPlace {
@@ -41,23 +40,13 @@ export function groupRun(owner: RunOwner, index: number, slice: BlockSlice, ofWi
   const { cache, promptLen, place } = owner;
   const group = cache.layerGroups[index];
   if (group === undefined) throw new InternalError(`layer group ${index} of ${cache.layerGroups.length}`);
-  const { kind, windowSize, tokensPerBlock } = group;
-  const range = sourceRange(slice, group, promptLen, tokensPerBlock);
-  if (kind === 'state') return range === null ? null : queried(owner, index, range, 'exact');
-
-  const sinks = owned(sinkRange(slice, group, promptLen, tokensPerBlock), place);
-  const window = owned(range, place);
-  const front = sinks === null ? null : queried(owner, index, sinks, 'exact');
-  const back = window === null ? null : queried(owner, index, window, windowSize === null ? 'exact' : ofWindow);
+  const { kind, windowSize } = group;
+  const sought = ownedRanges(group, slice, promptLen, place);
+  const completeness = kind === 'state' || windowSize === null ? 'exact' : ofWindow;
+  const front = sought.front === null ? null : queried(owner, index, sought.front, 'exact');
+  const back = sought.back === null ? null : queried(owner, index, sought.back, completeness);
   const run = front === null || back === null ? (front ?? back) : joinRuns(front, back);
-  return run === null || place.cpSize === 1 ? run : inPromptOrdinals(run, place);
-}
-
-/** The rank's own count of its blocks in a range; null when it has none there. */
-function owned(range: BlockRange | null, { cpRank, cpSize }: ContextParallelPlace): BlockRange | null {
-  if (range === null) return null;
-  const { begin, end } = ownedBlocks(range.begin, range.end, cpRank, cpSize);
-  return begin < end ? { begin, end } : null;
+  return run === null || kind === 'state' || place.cpSize === 1 ? run : inPromptOrdinals(run, place);
 }
 
 function queried(

@@ -72,11 +72,12 @@ export class ReceiverQuestions {
     const standing = session === undefined ? 'unknown' : this.#standing(session, peer);
     const refusal = this.#refusal(message, peer, session, standing);
     if (refusal !== null) {
-      this.#o.counters.add('request_data_refused');
-      this.#reports.answer(peer, emptyReport(rid, ticket, 'REFUSED', refusal));
+      this.#refuse(peer, message, refusal);
       return;
     }
     if (session !== undefined && standing === 'owner') this.#o.register(session, peer, message);
+    else if (session === undefined && message.isComputed === true)
+      this.#refuse(peer, message, this.#notComputedHere(rid));
     else {
       const kept = this.#early.keep(peer, message);
       if (kept !== 'kept') {
@@ -103,6 +104,8 @@ export class ReceiverQuestions {
     if (this.#isForeign(message, 'kind' in asker ? null : asker)) return;
     const text = `request ${rid}: ${message.endpoint} is no peer of this process, send HELLO first`;
     const error = new PeerLostError(text, { requestId: rid.toString(), drained: true });
+    // A stranger's is counted as such.
+    if (!('kind' in asker)) this.#o.counters.add(`request_data_refused:${error.code}`);
     this.#reports.answer(asker, emptyReport(rid, ticket, 'REFUSED', error));
   }
 
@@ -171,7 +174,7 @@ export class ReceiverQuestions {
     for (const early of this.#early.take(rid)) {
       const refusal = this.#refusal(early.message, early.peer, session, 'unknown');
       if (outcome === 'cancelled' && error !== null) this.answerEarly(early, 'CANCELLED', error);
-      else if (refusal !== null) this.answerEarly(early, 'REFUSED', refusal);
+      else if (refusal !== null) this.#refuse(early.peer, early.message, refusal);
     }
   }
 
@@ -189,6 +192,11 @@ export class ReceiverQuestions {
     this.#reports.sweep();
   }
 
+  #refuse(peer: Peer, { rid, ticket }: RequestData, error: KvTransceiverError): void {
+    this.#o.counters.add(`request_data_refused:${error.code}`);
+    this.#reports.answer(peer, emptyReport(rid, ticket, 'REFUSED', error));
+  }
+
   answerEarly(early: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
     const { rid, ticket } = early.message;
     this.#reports.answer(early.peer, emptyReport(rid, ticket, outcome, error));
@@ -204,7 +212,7 @@ export class ReceiverQuestions {
       const { peer, message } = early;
       const standing = this.#standing(session, peer);
       const refusal = this.#refusal(message, peer, session, standing);
-      if (refusal !== null) this.answerEarly(early, 'REFUSED', refusal);
+      if (refusal !== null) this.#refuse(peer, message, refusal);
       else if (standing === 'owner') this.#o.register(session, peer, message);
       else this.#early.keepAgain(early);
     }
@@ -293,6 +301,18 @@ export class ReceiverQuestions {
       : new TransferTimeoutError(`request ${rid} did not come while its receiver waited`, failure);
     this.#o.counters.add('early_requests_expired');
     this.answerEarly(early, 'REFUSED', error);
+  }
+
+  /** Every process that computed it still has it, or remembers how it ended. */
+  #notComputedHere(rid: bigint): KvTransceiverError {
+    const { attentionDp, dpRank } = this.#o.self;
+    const failure = { requestId: rid.toString(), drained: true };
+    return attentionDp
+      ? new NotAssignedError(`request ${rid} was not computed in DP group ${dpRank}: another group has it`, failure)
+      : new SessionRetiredError(
+          `request ${rid} was computed, and this process does not know it: it took the place of the one that did`,
+          failure,
+        );
   }
 
   #accepted(peer: Peer, rid: bigint, ticket: bigint): void {

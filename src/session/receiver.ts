@@ -223,6 +223,7 @@ export class Receiver {
     session.accepted();
     // Said again when it was asked how it goes: the request is waited for over there, and that is no silence.
     session.clocks.signOfLife();
+    this.#setClocks(session);
   }
 
   onSliceResult(peer: Peer, result: SliceResult): void {
@@ -336,9 +337,9 @@ export class Receiver {
     writer.heardAtMs = this.#o.clock.now();
   }
 
-  /** Waiting ends when every writer has begun; between two slices the writers compute, only after a last one the time is the transfer's. */
+  /** Waiting ends when no writer is waited for; between two slices the writers compute, only after a last one the time is the transfer's. */
   #setClocks(session: RxSession): void {
-    if (session.allStarted && session.clocks.peerArrived()) {
+    if (session.allArrived && session.clocks.peerArrived()) {
       const waitedMs = this.#o.clock.now() - session.startedAtMs;
       this.#o.observers.current?.onPeersArrived(session.request, 'generation', waitedMs);
     }

@@ -122,15 +122,30 @@ export class RxSession {
     return this.#writers.every((writer) => writer.drained);
   }
 
-  /** Every expected writer has begun: nobody is waited for any more. */
-  get allStarted(): boolean {
-    const { expected } = this;
-    return expected.length > 0 && expected.every((writer) => writer.started);
+  /** The context server answered before its pages were asked for: every rank of it has computed the prompt. */
+  get isComputed(): boolean {
+    const { disagg } = this.request;
+    return disagg !== null && disagg.scheduleStyle === 'context_first' && disagg.firstGenTokens.length > 0;
   }
 
-  /** Of some writer the last slice came and its report did not: the transfer's time, no longer the prefill's. */
+  /**
+   * Nobody is waited for any more: every expected writer has begun, or took the question although the prompt is computed. One that has taken it
+   * and does not begin may be another process than the one that computed.
+   */
+  get allArrived(): boolean {
+    const { expected, isPromptOut } = this;
+    return expected.length > 0 && expected.every(({ started, accepted }) => started || (accepted && isPromptOut));
+  }
+
+  /** What a writer that took the question has not reported is the transfer's time, no longer the prefill's. */
   get reportDue(): boolean {
-    return this.expected.some((writer) => writer.lastSliceSeen && writer.outcome === null);
+    const { isPromptOut } = this;
+    return isPromptOut && this.expected.some(({ accepted, outcome }) => accepted && outcome === null);
+  }
+
+  /** One writer had it to its last block, and the ranks of an instance act alike: none of the others still waits to be scheduled. */
+  get isPromptOut(): boolean {
+    return this.isComputed || this.expected.some(({ lastSliceSeen, outcome }) => lastSliceSeen || outcome === 'DONE');
   }
 
   get bytesExpected(): number {

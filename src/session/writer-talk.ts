@@ -36,6 +36,7 @@ export class WriterTalk {
   ask(session: RxSession, writer: RxWriter): void {
     const deadlineMs = session.startedAtMs + this.#queueTimeoutMs;
     const { ticket } = writer;
+    const computed = session.isComputed ? ({ isComputed: true } as const) : {};
     this.#repeater.start(askKey(writer), () =>
       this.#channel.send(writer.endpoint, {
         type: 'REQUEST_DATA',
@@ -48,6 +49,7 @@ export class WriterTalk {
         endpoint: this.#channel.endpoint,
         traceparent: session.traceparent,
         runs: session.runs,
+        ...computed,
       }),
     );
   }

@@ -76,6 +76,7 @@ export function encodeFrame(message: Message, options: EncodeOptions): Uint8Arra
     minor: options.minor ?? WIRE_MINOR,
     typeNumber: MessageType[message.type],
     mustUnderstand: MUST_UNDERSTAND.has(message.type),
+    isComputed: message.type === 'REQUEST_DATA' && message.isComputed === true,
     incarnation: options.incarnation,
     rid: 'rid' in message ? message.rid : 0n,
   });
@@ -108,13 +109,14 @@ function decode(bytes: Uint8Array, versions: WireVersions): Frame {
     throw wireError('frame-too-large', `frame has ${bytes.length} bytes; at most ${MAX_FRAME_BYTES}`);
   }
   const reader = new ByteReader(bytes);
-  const { major, minor, typeNumber, mustUnderstand, incarnation, rid } = readHeader(reader, versions);
+  const { major, minor, typeNumber, mustUnderstand, isComputed, incarnation, rid } = readHeader(reader, versions);
   const name = NAMES.get(typeNumber);
   if (name === undefined) {
     if (mustUnderstand) throw wireError('unknown-type', `message type ${typeNumber} is not known to this build`);
     return { major, minor, incarnation, message: { type: 'UNKNOWN', typeNumber, rid } };
   }
-  const message = codecFor(name).read(reader, rid);
+  const body = codecFor(name).read(reader, rid);
+  const message = body.type === 'REQUEST_DATA' && isComputed ? { ...body, isComputed } : body;
   const known = versions.find((version) => version.major === major)?.minor ?? 0;
   if (reader.remaining > 0 && minor <= known) {
     throw wireError('trailing-bytes', `${reader.remaining} bytes after the body of ${name}`);

@@ -22,6 +22,7 @@ export const WIRE_VERSIONS: WireVersions = [{ major: WIRE_MAJOR, minor: WIRE_MIN
 export const HEADER_BYTES = 24;
 
 const FLAG_MUST_UNDERSTAND = 0x01;
+const FLAG_COMPUTED = 0x02;
 
 /**
  *   0       4       5       6      7       8             16     24
@@ -30,14 +31,15 @@ const FLAG_MUST_UNDERSTAND = 0x01;
  *   | KVT1  |  u8   |  u8   |  u8  |  u8   |     u64     | u64  |
  *   +-------+-------+-------+------+-------+-------------+------+
  *
- * flags: bit 0 = must understand: a receiver that does not know the type refuses the frame instead of skipping it. Other bits are
- * reserved and ignored. `rid` is 0 in messages that concern no request.
+ * flags: bit 0 = must understand: a receiver that does not know the type refuses the frame instead of skipping it. Bit 1, of REQUEST_DATA: the
+ * prompt is computed. Other bits are reserved and ignored. `rid` is 0 in messages that concern no request.
  */
 export interface FrameHeader {
   readonly major: number;
   readonly minor: number;
   readonly typeNumber: number;
   readonly mustUnderstand: boolean;
+  readonly isComputed: boolean;
   readonly incarnation: bigint;
   readonly rid: bigint;
 }
@@ -47,7 +49,7 @@ export function writeHeader(writer: ByteWriter, header: FrameHeader): void {
   writer.u8(header.major, 'major');
   writer.u8(header.minor, 'minor');
   writer.u8(header.typeNumber, 'type');
-  writer.u8(header.mustUnderstand ? FLAG_MUST_UNDERSTAND : 0, 'flags');
+  writer.u8((header.mustUnderstand ? FLAG_MUST_UNDERSTAND : 0) | (header.isComputed ? FLAG_COMPUTED : 0), 'flags');
   writer.u64(header.incarnation, 'incarnation');
   writer.u64(header.rid, 'rid');
 }
@@ -122,5 +124,13 @@ function readFields(reader: ByteReader): FrameHeader {
   const flags = reader.u8('flags');
   const incarnation = reader.u64('incarnation');
   const rid = reader.u64('rid');
-  return { major, minor, typeNumber, mustUnderstand: (flags & FLAG_MUST_UNDERSTAND) !== 0, incarnation, rid };
+  return {
+    major,
+    minor,
+    typeNumber,
+    mustUnderstand: (flags & FLAG_MUST_UNDERSTAND) !== 0,
+    isComputed: (flags & FLAG_COMPUTED) !== 0,
+    incarnation,
+    rid,
+  };
 }

@@ -61,6 +61,11 @@ export interface RequestData {
   readonly traceparent: string;
   /** Destination slots per layer group, each covering `[begin, begin + slots.length)`. */
   readonly runs: readonly BlockRun[];
+  /**
+   * The receiver was told the first token: the prompt is computed, so that a rank which does not know the request is not the process that
+   * computed it, and waits for nothing. Left out otherwise. In the header: builds that do not know it wait.
+   */
+  readonly isComputed?: true;
 }
 
 export interface Accepted {

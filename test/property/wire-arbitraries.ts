@@ -168,17 +168,20 @@ export const MESSAGES: { readonly [Name in Message['type']]: fc.Arbitrary<Extrac
       }),
     ),
   }),
-  REQUEST_DATA: fc.record({
-    type: type('REQUEST_DATA'),
-    ...request,
-    timeLeftMs: u32,
-    promptLen: u32,
-    cachedTokens: u32,
-    auxSlot: fc.integer({ min: -1, max: 0x7fff_ffff }),
-    endpoint,
-    traceparent: ascii(60),
-    runs: fc.array(run, { maxLength: 5 }),
-  }),
+  REQUEST_DATA: fc
+    .record({
+      type: type('REQUEST_DATA'),
+      ...request,
+      timeLeftMs: u32,
+      promptLen: u32,
+      cachedTokens: u32,
+      auxSlot: fc.integer({ min: -1, max: 0x7fff_ffff }),
+      endpoint,
+      traceparent: ascii(60),
+      runs: fc.array(run, { maxLength: 5 }),
+      computed: fc.constantFrom({}, { isComputed: true } as const),
+    })
+    .map(({ computed, ...rest }) => ({ ...rest, ...computed })),
   ACCEPTED: fc.record({ type: type('ACCEPTED'), ...request }),
   SLICE_RESULT: fc
     .record({

@@ -126,6 +126,8 @@ export class RankWorld {
       readonly style?: 'context_first';
       readonly firstSlot?: number;
       readonly prepopulatedLen?: number;
+      /** What the context server answered; with it, the prompt is computed. */
+      readonly firstGenTokens?: readonly number[];
     } = {},
   ): RankRequest[] {
     const { firstSlot = 0, promptLen = 16 } = options;
@@ -138,7 +140,12 @@ export class RankWorld {
       const request: LlmRequest = {
         ...base,
         prepopulatedLen: options.prepopulatedLen ?? 0,
-        disagg: { ...disagg, scheduleStyle, ctxDpRank: options.ctxDpRank ?? null },
+        disagg: {
+          ...disagg,
+          scheduleStyle,
+          ctxDpRank: options.ctxDpRank ?? null,
+          firstGenTokens: options.firstGenTokens ?? [],
+        },
       };
       const owned = this.ordinals(rank, promptLen).length;
       const slots = Array.from(

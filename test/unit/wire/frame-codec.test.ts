@@ -140,9 +140,21 @@ describe('header', () => {
       minor: 0,
       typeNumber: 3,
       mustUnderstand: true,
+      isComputed: false,
       incarnation: 5n,
       rid: 77n,
     });
+  });
+
+  it('says of REQUEST_DATA alone whether its prompt is computed', () => {
+    const computed = encodeOne({ ...REQUEST, isComputed: true });
+    expect(computed[7]).toBe(3);
+    expect(decodeFrame(computed).message).toMatchObject({ isComputed: true });
+    computed[7] = 1;
+    expect(decodeFrame(computed).message).not.toHaveProperty('isComputed');
+    const ping = encodeOne({ type: 'ACCEPTED', rid: 4n, ticket: 1n });
+    ping[7] = 2;
+    expect(decodeFrame(ping).message).toEqual({ type: 'ACCEPTED', rid: 4n, ticket: 1n });
   });
 });
 

@@ -144,6 +144,6 @@ describe('a request', () => {
       ['REFUSED', 'ERR_KVT_PROTOCOL'],
       ['REFUSED', 'ERR_KVT_PROTOCOL'],
     ]);
-    expect(pair.context.transceiver.stats().counters['request_data_refused']).toBe(2);
+    expect(pair.context.transceiver.stats().counters['request_data_refused:ERR_KVT_PROTOCOL']).toBe(2);
   });
 });
