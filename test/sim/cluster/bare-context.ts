@@ -23,6 +23,7 @@ export class BareContext {
   readonly #scheduler: Scheduler;
   readonly #item: RequestItem;
   readonly #random: Random;
+  readonly #onAnswer: () => void;
   readonly #onEnd: (outcome: string, error: string | null, code: string | null) => void;
   #computing = false;
   #sending = false;
@@ -39,6 +40,8 @@ export class BareContext {
     readonly item: RequestItem;
     readonly seed: number;
     readonly params: DisaggregatedParams;
+    /** The first token is known. */
+    readonly onAnswer: () => void;
     readonly onEnd: (outcome: string, error: string | null, code: string | null) => void;
   }) {
     const { item } = options;
@@ -46,6 +49,7 @@ export class BareContext {
     this.#scheduler = options.scheduler;
     this.#item = item;
     this.#random = new Random(options.seed, 7, item.number);
+    this.#onAnswer = options.onAnswer;
     this.#onEnd = options.onEnd;
     this.request = createRequest({
       id: FIRST_ID + item.number,
@@ -124,9 +128,11 @@ export class BareContext {
       process,
       () => {
         pages.compute(request, runs, begin, end);
-        if (end === this.#item.promptLen) request.outputTokens.push(tokenAt(request.promptTokens, 0));
+        const isComputed = end === this.#item.promptLen;
+        if (isComputed) request.outputTokens.push(tokenAt(request.promptTokens, 0));
         event.signal();
         this.#computing = false;
+        if (isComputed) this.#onAnswer();
         if (this.#resident) cache.markComputed(request.id, end);
         if (this.#outcome !== null) this.#finish(this.#outcome.outcome);
         else if (end < this.#item.promptLen) this.#later(this.#random.chance(0.2) ? 60 : 4, () => this.#chunk());

@@ -116,12 +116,15 @@ export class Life {
   }
 
   #bareHalves(): void {
-    const { lagMs } = this.item;
-    this.#later(Math.max(0, -lagMs), () => this.#half('generation', this.#params('generation_only')));
-    this.#later(Math.max(0, lagMs), () => this.#bareHalf());
+    const { style, lagMs } = this.item;
+    const generate = (): void =>
+      this.#later(Math.max(0, -lagMs), () => this.#half('generation', this.#params('generation_only')));
+    const isAnswered = style === 'context_first';
+    if (!isAnswered) generate();
+    this.#later(Math.max(0, lagMs), () => this.#bareHalf(isAnswered ? generate : () => {}));
   }
 
-  #bareHalf(): void {
+  #bareHalf(onAnswer: () => void): void {
     const { context, scheduler, seed } = this.#o;
     let over = false;
     this.open += 1;
@@ -142,6 +145,7 @@ export class Life {
       item: this.item,
       seed,
       params: this.#params('context_only'),
+      onAnswer,
       onEnd,
     });
     this.#bare = bare;
