@@ -11,18 +11,20 @@ import {
 } from '../../../src/executor/request-states.js';
 import { params, prompt } from './harness.js';
 
-const EVENTS: readonly RequestEvent[] = [
-  'receivers_ready',
-  'last_slice_sent',
-  'prompt_enqueued',
-  'receive_posted',
-  'transfer_completed',
-  'decode_started',
-  'finished',
-  'context_cancelled',
-  'generation_cancelled',
-  'failed',
-];
+/** The type asks for every one. */
+const EVENT_SET: Readonly<Record<RequestEvent, true>> = {
+  receivers_ready: true,
+  last_slice_sent: true,
+  prompt_enqueued: true,
+  receive_posted: true,
+  transfer_completed: true,
+  decode_started: true,
+  finished: true,
+  context_cancelled: true,
+  generation_cancelled: true,
+  failed: true,
+};
+const EVENTS = Object.keys(EVENT_SET) as RequestEvent[];
 
 /** Every legal pair; all others must be refused. */
 const LEGAL: Record<string, RequestState> = {

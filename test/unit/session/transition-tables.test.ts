@@ -1,3 +1,5 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { describe, expect, it } from 'vitest';
 import { InternalError } from '../../../src/errors.js';
 import { RX_TRANSITIONS } from '../../../src/session/rx-session.js';
@@ -6,70 +8,75 @@ import { HOLD_TRANSITIONS } from '../../../src/session/transfer-ledger.js';
 import type { TransitionTable } from '../../../src/session/transition-table.js';
 import { TX_TRANSITIONS } from '../../../src/session/tx-session.js';
 
-/** Every legal pair, written out: what is not here must be refused. */
-const EXPECTED: readonly {
-  readonly table: TransitionTable<string, string>;
-  readonly events: readonly string[];
-  readonly legal: readonly string[];
-}[] = [
-  {
-    table: HOLD_TRANSITIONS,
-    events: ['complete', 'settle'],
-    legal: ['held complete completing', 'held settle settled', 'completing settle settled'],
-  },
-  {
-    table: SEND_TASK_TRANSITIONS,
-    events: ['submit', 'complete', 'fail', 'cancel'],
-    legal: [
-      'queued submit waiting',
-      'queued complete transferred',
-      'queued fail failed',
-      'queued cancel cancelled',
-      'waiting complete transferred',
-      'waiting fail failed',
-      'waiting cancel cancelled',
-    ],
-  },
-  {
-    table: TX_TRANSITIONS,
-    events: ['slice', 'lastSlice', 'fail', 'cancel', 'drained'],
-    legal: [
-      'created slice active',
-      'created lastSlice draining',
-      'created fail draining',
-      'created cancel draining',
-      'active slice active',
-      'active lastSlice draining',
-      'active fail draining',
-      'active cancel draining',
-      'draining fail draining',
-      'draining cancel draining',
-      'draining drained closed',
-    ],
-  },
-  {
-    table: RX_TRANSITIONS,
-    events: ['request', 'accept', 'complete', 'fail', 'cancel', 'release'],
-    legal: [
-      'created request requested',
-      'created fail failed',
-      'created cancel cancelled',
-      'requested request requested',
-      'requested accept receiving',
-      'requested complete completed',
-      'requested fail failed',
-      'requested cancel cancelled',
-      'receiving request receiving',
-      'receiving accept receiving',
-      'receiving complete completed',
-      'receiving fail failed',
-      'receiving cancel cancelled',
-      'completed release released',
-      'failed release released',
-      'cancelled release released',
-    ],
-  },
+/**
+ * @param events every event there is: the type asks for those that are illegal everywhere too
+ * @param legal every legal pair, written out: what is not here must be refused
+ */
+function expected<State extends string, Event extends string>(
+  table: TransitionTable<State, Event>,
+  events: Readonly<Record<Event, true>>,
+  legal: readonly string[],
+) {
+  return { table: table as TransitionTable<string, string>, events: Object.keys(events), legal };
+}
+
+const EXPECTED = [
+  expected(HOLD_TRANSITIONS, { complete: true, settle: true }, [
+    'held complete completing',
+    'held settle settled',
+    'completing settle settled',
+  ]),
+  expected(SEND_TASK_TRANSITIONS, { submit: true, complete: true, fail: true, cancel: true }, [
+    'queued submit waiting',
+    'queued complete transferred',
+    'queued fail failed',
+    'queued cancel cancelled',
+    'waiting complete transferred',
+    'waiting fail failed',
+    'waiting cancel cancelled',
+  ]),
+  expected(TX_TRANSITIONS, { slice: true, lastSlice: true, fail: true, cancel: true, drained: true }, [
+    'created slice active',
+    'created lastSlice draining',
+    'created fail draining',
+    'created cancel draining',
+    'active slice active',
+    'active lastSlice draining',
+    'active fail draining',
+    'active cancel draining',
+    'draining fail draining',
+    'draining cancel draining',
+    'draining drained closed',
+  ]),
+  expected(RX_TRANSITIONS, { request: true, accept: true, complete: true, fail: true, cancel: true, release: true }, [
+    'created request requested',
+    'created fail failed',
+    'created cancel cancelled',
+    'requested request requested',
+    'requested accept receiving',
+    'requested complete completed',
+    'requested fail failed',
+    'requested cancel cancelled',
+    'receiving request receiving',
+    'receiving accept receiving',
+    'receiving complete completed',
+    'receiving fail failed',
+    'receiving cancel cancelled',
+    'completed release released',
+    'failed release released',
+    'cancelled release released',
+  ]),
 ];
+
+/** Tables whose walk lies beside other tests of theirs. */
+const ELSEWHERE = ['executor/request-states.ts'];
+
+function sourcesWithTables(): string[] {
+  const root = 'src';
+  return readdirSync(root, { recursive: true, encoding: 'utf8' })
+    .filter((path) => path.endsWith('.ts') && readFileSync(join(root, path), 'utf8').includes('new TransitionTable'))
+    .sort();
+}
 
 describe('transition tables', () => {
   for (const { table, events, legal } of EXPECTED) {
@@ -86,4 +93,10 @@ describe('transition tables', () => {
       expect([...new Set(named)].filter((event) => !events.includes(event))).toEqual([]);
     });
   }
+
+  it('there is no table that is not walked', () => {
+    const walked = ['rx-session', 'send-task', 'transfer-ledger', 'tx-session'].map((name) => `session/${name}.ts`);
+    expect(walked).toHaveLength(EXPECTED.length);
+    expect(sourcesWithTables()).toEqual([...ELSEWHERE, ...walked].sort());
+  });
 });
