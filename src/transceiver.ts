@@ -105,9 +105,15 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
     this.#complaints = new PeerComplaints({ clock, counters, onWarning: (message) => log.warn(message) });
-    this.#channel = new ControlChannel(messenger, rankInfo.incarnation, counters, {
-      onMessage: (frame, origin) => this.#onFrame(frame, origin),
-      onBadFrame: (error, origin) => this.#peers.onBadFrame(error, origin),
+    this.#channel = new ControlChannel({
+      messenger,
+      incarnation: rankInfo.incarnation,
+      clock,
+      counters,
+      listeners: {
+        onMessage: (frame, origin) => this.#onFrame(frame, origin),
+        onBadFrame: (error, origin) => this.#peers.onBadFrame(error, origin),
+      },
     });
     const fences = new WriterFences(agent, (peer) => {
       counters.add('writers_fenced');
@@ -328,6 +334,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         drainMs: 0,
         reason: 'shutting down',
       });
+    this.#channel.close();
     this.#peers.close();
     this.#sender.close();
     this.#receiver.close();

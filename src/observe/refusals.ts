@@ -14,6 +14,7 @@ const NAMES: ReadonlySet<string> = new Set([
   'hello_refused',
   'hello_refused_full',
   'hello_ack_refused',
+  'greetings_dropped',
   'early_requests_full',
   'early_requests_peer_full',
   'unknown_message',

@@ -1,3 +1,4 @@
+import type { Clock } from '../clock.js';
 import { WireError } from '../errors.js';
 import {
   decodeFrame,
@@ -13,6 +14,7 @@ import {
 import type { Hello, HelloAck, Message } from '../wire/messages.js';
 import type { Messenger } from '../wire/messenger.js';
 import type { Counters } from './counters.js';
+import { GreetingShare, isGreeting } from './greeting-share.js';
 import type { Claim } from './greetings.js';
 import type { Peer } from './peer.js';
 
@@ -33,20 +35,23 @@ export class ControlChannel {
   readonly #messenger: Messenger;
   readonly #incarnation: bigint;
   readonly #versions: WireVersions;
+  readonly #greetings: GreetingShare;
   readonly #agreed = new Map<string, SpokenMajor>();
 
-  /** @param versions what this rank speaks */
-  constructor(
-    messenger: Messenger,
-    incarnation: bigint,
-    counters: Counters,
-    listeners: ControlListeners,
-    versions: WireVersions = WIRE_VERSIONS,
-  ) {
+  /** @param options `versions`: what this rank speaks */
+  constructor(options: {
+    readonly messenger: Messenger;
+    readonly incarnation: bigint;
+    readonly clock: Clock;
+    readonly counters: Counters;
+    readonly listeners: ControlListeners;
+    readonly versions?: WireVersions;
+  }) {
+    const { messenger, clock, counters, listeners, versions = WIRE_VERSIONS } = options;
     this.#messenger = messenger;
-    this.#incarnation = incarnation;
+    this.#incarnation = options.incarnation;
     this.#versions = versions;
-    messenger.onFrame((bytes, origin) => {
+    const read = (bytes: Uint8Array, origin: FrameOrigin): void => {
       let frame: Frame;
       try {
         frame = decodeFrame(bytes, versions);
@@ -57,7 +62,17 @@ export class ControlChannel {
         return;
       }
       listeners.onMessage(frame, origin);
+    };
+    this.#greetings = new GreetingShare(clock, counters, read);
+    messenger.onFrame((bytes, origin) => {
+      if (isGreeting(bytes)) this.#greetings.take(bytes, origin);
+      else read(bytes, origin);
     });
+  }
+
+  /** Reads no greeting any more. What is still said goes out. */
+  close(): void {
+    this.#greetings.close();
   }
 
   get endpoint(): string {

@@ -36,6 +36,9 @@ export interface ZeromqMessengerOptions extends BindOptions {
 /** Longer than ZeroMQ's threads take to close a socket; `close` must end all the same. */
 const PORT_RELEASE_MS = 1000;
 
+/** Frames read before timers and everybody else's I/O have their turn: ZeroMQ hands on hundreds in one go, as long as there are any. */
+const FRAMES_PER_TURN = 64;
+
 /** Of this JS thread; they share the limit of the process. */
 let openMessengers = 0;
 
@@ -296,7 +299,8 @@ export class ZeromqMessenger implements Messenger {
   }
 
   async #receiveLoop(): Promise<void> {
-    while (!this.#router.closed) {
+    for (let count = 1; !this.#router.closed; count++) {
+      if (count % FRAMES_PER_TURN === 0) await this.#clock.nextTurn();
       let parts: Buffer[];
       try {
         parts = await this.#router.receive();

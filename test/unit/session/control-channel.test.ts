@@ -12,9 +12,16 @@ const PING = { type: 'PING', endpoint: 'tcp://127.0.0.1:5', sessions: 0, freeAux
 
 describe('the minor in use', () => {
   it('is the smaller of the two, per peer, and our own towards a peer that is not known', () => {
-    const network = new FakeNetwork(new FakeClock());
-    const listeners = { onMessage: () => undefined, onBadFrame: () => undefined };
-    const channel = new ControlChannel(network.bind(), 7n, new Counters(), listeners, [{ major: 1, minor: 3 }]);
+    const clock = new FakeClock();
+    const network = new FakeNetwork(clock);
+    const channel = new ControlChannel({
+      messenger: network.bind(),
+      incarnation: 7n,
+      clock,
+      counters: new Counters(),
+      listeners: { onMessage: () => undefined, onBadFrame: () => undefined },
+      versions: [{ major: 1, minor: 3 }],
+    });
     const minorTo = (endpoint: string, message: Message = PING): number | undefined => {
       channel.send(endpoint, message);
       return peekHeader(network.log.at(-1)?.bytes ?? new Uint8Array())?.minor;

@@ -27,11 +27,12 @@ function buildOf({ world, context, generation }: Parts, versions: WireVersions, 
   const { endpoint } = messenger;
   const { hello } = helloOf(world, generation);
   const self = { ...hello.rankInfo, endpoint, incarnation, rankEndpoints: [endpoint] };
-  const channel: ControlChannel = new ControlChannel(
+  const channel: ControlChannel = new ControlChannel({
     messenger,
     incarnation,
+    clock: world.clock,
     counters,
-    {
+    listeners: {
       onMessage: ({ message, major, minor, incarnation: sender }, origin) => {
         if (message.type === 'HELLO') registry.onHello(message, { major, minor }, origin);
         else if (message.type === 'HELLO_ACK')
@@ -41,7 +42,7 @@ function buildOf({ world, context, generation }: Parts, versions: WireVersions, 
       onBadFrame: (error, origin) => registry.onBadFrame(error, origin),
     },
     versions,
-  );
+  });
   let nonce = incarnation * 1000n;
   const registry: PeerRegistry = new PeerRegistry({
     channel,
