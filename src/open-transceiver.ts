@@ -3,7 +3,7 @@ import type { TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import { type Clock, SystemClock } from './clock.js';
 import type { CacheTransceiverConfig, ResolvedConfig } from './config/index.js';
-import { ConfigError } from './errors.js';
+import { ArgumentError, ConfigError } from './errors.js';
 import {
   checkPlace,
   flatRank,
@@ -20,7 +20,7 @@ import { PACKAGE_VERSION } from './package-version.js';
 import { AUX_SLOT_BYTES, AuxBuffer } from './session/aux-buffer.js';
 import type { FallbackNotice } from './session/transfer-observer.js';
 import { KvCacheTransceiver, type TransceiverLog } from './transceiver.js';
-import type { Messenger } from './wire/index.js';
+import { instanceNameProblem, type Messenger } from './wire/index.js';
 
 /** Parts of one rank of a server. */
 export interface OpenTransceiverOptions {
@@ -65,7 +65,7 @@ const SILENT: TransceiverLog = { warn: () => {}, info: () => {} };
 /**
  * Allocates the pools of one rank, registers them, and puts a transceiver on top.
  * @throws ConfigError when agent and configuration disagree
- * @throws ArgumentError for a place outside its instance
+ * @throws ArgumentError for a place outside its instance, or a name that peers refuse
  * @throws ResourceError when the pools cannot be allocated
  */
 export async function openTransceiver(options: OpenTransceiverOptions): Promise<OpenedTransceiver> {
@@ -80,6 +80,8 @@ export async function openTransceiver(options: OpenTransceiverOptions): Promise<
         `backend is ${config.backend}, but the agent is ${agent.kind}: create the agent that the configuration names`,
       );
     if (options.place !== undefined) checkPlace(options.place, 'place');
+    const problem = instanceNameProblem(instanceName);
+    if (problem !== null) throw new ArgumentError(`instanceName ${problem}, so that peers would refuse this rank`);
     for (const { setting, message } of warnings) log.warn(`${setting}: ${message}`);
     const fallbacks = warnings.map(({ setting, message }): FallbackNotice => {
       return { source: setting === 'backend' ? 'backend' : 'config', message: `${setting}: ${message}` };

@@ -9,6 +9,7 @@ import type { CacheTransceiver, SendReceipt, Settled } from './session/cache-tra
 import { ControlChannel } from './session/control-channel.js';
 import { Counters } from './session/counters.js';
 import { InboundSlots } from './session/inbound-slots.js';
+import { LogShare } from './session/log-share.js';
 import { PeerComplaints } from './session/peer-complaints.js';
 import { type Peer, PeerRegistry } from './session/peer-registry.js';
 import { Receiver } from './session/receiver.js';
@@ -81,6 +82,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #channel: ControlChannel;
   readonly #peers: PeerRegistry;
   readonly #complaints: PeerComplaints;
+  readonly #lossLines: LogShare;
   readonly #sender: Sender;
   readonly #receiver: Receiver;
   #rankInfo: RankInfo;
@@ -104,6 +106,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
+    this.#lossLines = new LogShare(clock);
     this.#complaints = new PeerComplaints({ clock, counters, onWarning: (message) => log.warn(message) });
     this.#channel = new ControlChannel({
       messenger,
@@ -422,8 +425,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #onPeerLost(peer: Peer, error: PeerLostError): void {
     // A peer that leaves while nothing runs to or from it is news, not trouble.
     const isBusy = this.#busyEndpoints().has(peer.endpoint);
-    if (isBusy) this.#parts.log.warn(error.message);
-    else this.#parts.log.info(error.message);
+    const more = this.#lossLines.take();
+    if (more !== null) this.#parts.log[isBusy ? 'warn' : 'info'](`${error.message}${more}`);
     this.#observers.current?.onPeerLost(peer.name, error.message, isBusy);
     this.#sender.onPeerLost(peer, error);
     this.#receiver.onPeerLost(peer, error);

@@ -10,6 +10,7 @@ import {
 import type { RankPlaceInDp } from '../mapping/index.js';
 import type { FrameOrigin } from '../wire/index.js';
 import type { Cancel, RequestData, StatusQuery, WriterOutcomeName } from '../wire/messages.js';
+import { clipText } from './clip-text.js';
 import type { ControlChannel, Correspondent } from './control-channel.js';
 import type { Counters } from './counters.js';
 import type { EarlyRequest, EarlyRequests } from './early-requests.js';
@@ -20,6 +21,9 @@ import { type Standing, standingOf } from './request-owner.js';
 import { type SendTask, sliceResultOf } from './send-task.js';
 import type { TxSession } from './tx-session.js';
 import { emptyReport, type WriterReports } from './writer-reports.js';
+
+/** Of why somebody cancels: it is remembered for every request that is not here yet, and in every answer. */
+const MAX_KEPT_REASON_BYTES = 256;
 
 /** What the questions are about, and what an answer may start or end. */
 export interface QuestionsOptions {
@@ -115,7 +119,8 @@ export class ReceiverQuestions {
     if (this.#reports.repeat(peer ?? origin, ticket)) return;
     if (this.#isForeign(cancel, peer)) return;
     const session = this.#o.sessionOf(rid);
-    const error = new TransferCancelledError(`cancelled by ${peer?.endpoint ?? cancel.endpoint}: ${cancel.reason}`, {
+    const reason = clipText(cancel.reason, MAX_KEPT_REASON_BYTES);
+    const error = new TransferCancelledError(`cancelled by ${peer?.endpoint ?? cancel.endpoint}: ${reason}`, {
       requestId: rid.toString(),
     });
     if (session?.receivers.has(ticket) === true) {

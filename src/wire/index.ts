@@ -18,6 +18,7 @@ export {
   WIRE_VERSIONS,
   type WireVersions,
 } from './frame-header.js';
+export { instanceNameProblem } from './instance-name.js';
 export { MAX_FRAME_BYTES, MAX_LAYER_GROUPS, MAX_WRITERS } from './limits.js';
 export * from './messages.js';
 export type { FrameOrigin, Messenger } from './messenger.js';

@@ -2,6 +2,7 @@ import type { RankInfo } from '../mapping/rank-info.js';
 import { flatRank } from '../mapping/rank-place.js';
 import { asInteger, type DecodedMap } from './decoded-map.js';
 import { parseEndpoint } from './endpoint.js';
+import { instanceNameProblem } from './instance-name.js';
 import { MAX_AGENT_METADATA_BYTES, MAX_LAYERS, MAX_NAME_BYTES, MAX_WRITERS } from './limits.js';
 import { pageTableFields, readPageTable } from './page-table-codec.js';
 import { wireError } from './wire-reason.js';
@@ -41,7 +42,7 @@ export function readRankInfo(map: DecodedMap): RankInfo {
   const endpoint = map.endpoint('endpoint');
   return {
     packageVersion: map.string('packageVersion', MAX_NAME_BYTES),
-    instanceName: map.string('instanceName', MAX_NAME_BYTES),
+    instanceName: readInstanceName(map),
     incarnation: map.u64('incarnation'),
     rank,
     ...place,
@@ -51,6 +52,13 @@ export function readRankInfo(map: DecodedMap): RankInfo {
     agentMetadata: map.bytes('agentMetadata', MAX_AGENT_METADATA_BYTES),
     pageTable: map.field('pageTable', readPageTable),
   };
+}
+
+function readInstanceName(map: DecodedMap): string {
+  const name = map.string('instanceName', MAX_NAME_BYTES);
+  const problem = instanceNameProblem(name);
+  if (problem !== null) throw wireError('bad-string', `${map.pathOf('instanceName')} ${problem}`);
+  return name;
 }
 
 /**

@@ -106,7 +106,7 @@ export const rankInfo: fc.Arbitrary<RankInfo> = fc
   .chain((sizes) =>
     fc.record({
       packageVersion: fc.constantFrom('0.1.0', '1.12.3-rc.1'),
-      instanceName: text,
+      instanceName: text.map((name) => name.replace(/[\p{Cc}\p{Zl}\p{Zp}]/gu, '-')),
       incarnation: u64,
       tpSize: fc.constant(sizes.tpSize),
       tpRank: fc.integer({ min: 0, max: sizes.tpSize - 1 }),

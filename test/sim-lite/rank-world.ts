@@ -48,6 +48,8 @@ export interface Rank {
   readonly tokensPerBlock: number;
   readonly kvHeads: number;
   readonly warnings: string[];
+  /** What it logged that is no warning. */
+  readonly notes: string[];
   readonly settled: Settled[];
 }
 
@@ -278,6 +280,7 @@ export class RankWorld {
     const table = auxSlots === 0 ? rebased : withAux(rebased, aux);
     const cache = new TableCache(groups, tokensPerBlock);
     const warnings: string[] = [];
+    const notes: string[] = [];
     const isAlone = tpSize * layersPerStage.length * cpSize === 1;
     const transceiver = new KvCacheTransceiver({
       agent,
@@ -299,7 +302,7 @@ export class RankWorld {
         pageTable: table,
       },
       newTicket: () => nextTicket++,
-      log: { warn: (message) => void warnings.push(message), info: () => {} },
+      log: { warn: (message) => void warnings.push(message), info: (message) => void notes.push(message) },
     });
     const rank = {
       place,
@@ -312,6 +315,7 @@ export class RankWorld {
       tokensPerBlock,
       kvHeads,
       warnings,
+      notes,
       settled: [],
     };
     this.ranks.push(rank);

@@ -17,7 +17,7 @@ function complaints() {
 }
 
 describe('ERROR frames of peers', () => {
-  it('get one line a second from each, which says how many did not', () => {
+  it('get one line a second from each', () => {
     const { clock, counters, lines, peer, say } = complaints();
     const [loud, quiet] = [peer('loud'), peer('quiet')];
     for (let i = 0; i < 5000; i += 1) say(loud);
@@ -25,7 +25,7 @@ describe('ERROR frames of peers', () => {
     expect(lines).toEqual(['loud reports ERR_KVT_WIRE: what?', 'quiet reports ERR_KVT_WIRE: what?']);
     clock.advance(1000);
     say(loud);
-    expect(lines.at(-1)).toBe('loud reports ERR_KVT_WIRE: what? (and 4999 more since the last line)');
+    expect(lines).toHaveLength(3);
     expect(counters.snapshot()).toEqual({ 'peer_error:ERR_KVT_WIRE': 5002, peer_errors_unlogged: 4999 });
   });
 
@@ -36,6 +36,7 @@ describe('ERROR frames of peers', () => {
     clock.advance(1000);
     say(peer('another'));
     expect(lines).toHaveLength(17);
+    expect(lines.at(-1)).toBe('another reports ERR_KVT_WIRE: what? (984 more like it got no line)');
   });
 
   it('are counted by our codes: a peer cannot make up counters', () => {

@@ -389,6 +389,8 @@ describe('HELLO', () => {
     ],
     ['a file as endpoint', { 'rankInfo.endpoint': 'ipc:///x' }, 'bad-endpoint', 'tcp://host:port'],
     ['too many majors', { supportedMajors: Array(17).fill(1) }, 'count-over-cap', 'at most 16'],
+    ['a name of two lines', { 'rankInfo.instanceName': 'a\nb' }, 'bad-string', 'instanceName'],
+    ['a name that moves the cursor', { 'rankInfo.instanceName': 'a\u001b[2K' }, 'bad-string', 'instanceName'],
     ['a long name', { 'rankInfo.instanceName': 'x'.repeat(257) }, 'string-too-long', 'instanceName'],
     ['a negative nonce', { nonce: -1 }, 'bad-value', 'hello.nonce must be an unsigned 64-bit integer'],
     ['a number for a boolean', { 'rankInfo.attentionDp': 1 }, 'bad-value', 'attentionDp must be a boolean, got 1'],
