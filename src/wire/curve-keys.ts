@@ -1,4 +1,4 @@
-import { createPrivateKey, createPublicKey, generateKeyPairSync } from 'node:crypto';
+import { createPrivateKey, createPublicKey, diffieHellman, generateKeyPairSync } from 'node:crypto';
 import { decodeKey, encodeKey } from '../config/z85.js';
 import { ArgumentError } from '../errors.js';
 
@@ -10,6 +10,8 @@ export interface CurveKeyPair {
 
 /** PKCS#8 around the 32 bytes of an X25519 secret. */
 const PKCS8_PREFIX = Buffer.from('302e020100300506032b656e04220420', 'hex');
+/** The same around the 32 bytes of a public key: SubjectPublicKeyInfo. */
+const SPKI_PREFIX = Buffer.from('302a300506032b656e032100', 'hex');
 
 /** A new random pair. */
 export function generateCurveKeyPair(): CurveKeyPair {
@@ -29,4 +31,22 @@ export function publicKeyOf(secretKey: string): string {
   const key = createPrivateKey({ key: Buffer.concat([PKCS8_PREFIX, secret]), format: 'der', type: 'pkcs8' });
   const { x } = createPublicKey(key).export({ format: 'jwk' });
   return encodeKey(Buffer.from(x as string, 'base64url'));
+}
+
+/**
+ * Whether a public key is of no use: one of the few points (all zeros among them, which somebody may have put as a placeholder) that agree with
+ * every secret on the same shared key, so that anybody could prove to have it.
+ * @param publicKey 40 characters of Z85
+ */
+export function isWeakPublicKey(publicKey: string): boolean {
+  const bytes = decodeKey(publicKey);
+  if (bytes === null) return true;
+  const key = createPublicKey({ key: Buffer.concat([SPKI_PREFIX, bytes]), format: 'der', type: 'spki' });
+  try {
+    diffieHellman({ privateKey: generateKeyPairSync('x25519').privateKey, publicKey: key });
+    return false;
+  } catch {
+    // OpenSSL refuses a shared key of zeros, which is what such a point leads to; there is no other way for this to fail.
+    return true;
+  }
 }

@@ -3,7 +3,7 @@ import { keyOfPeer } from '../config/peer-pattern.js';
 import { decodeKey } from '../config/z85.js';
 import { CapabilityError, ConfigError } from '../errors.js';
 
-import { type CurveKeyPair, publicKeyOf } from './curve-keys.js';
+import { type CurveKeyPair, isWeakPublicKey, publicKeyOf } from './curve-keys.js';
 import type { EndpointParts } from './endpoint.js';
 
 /** Keys of one messenger. */
@@ -40,6 +40,11 @@ export class CurveIdentity {
     }
     if (publicKeyOf(secretKey) !== publicKey) {
       throw new ConfigError('security.curve: the public key does not belong to the secret key');
+    }
+    if ([...Object.values(peers), ...allowedClients].some(isWeakPublicKey)) {
+      throw new ConfigError(
+        'security.curve: a public key in peers or allowedClients is one that anybody could prove to have, such as all zeros; put a real one there',
+      );
     }
     this.publicKey = publicKey;
     this.#secretKey = secretKey;

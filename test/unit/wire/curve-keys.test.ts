@@ -1,11 +1,14 @@
+import { execFileSync } from 'node:child_process';
 import { chmod, mkdtemp, rm, symlink, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
 import { curveKeyPair } from 'zeromq';
+import { encodeKey } from '../../../src/config/z85.js';
 import { ArgumentError, ConfigError } from '../../../src/errors.js';
 import { keyFileText, parseKeyFile, publicKeyFileText, readCurveKeyFile } from '../../../src/wire/curve-key-file.js';
-import { generateCurveKeyPair, publicKeyOf } from '../../../src/wire/curve-keys.js';
+import { generateCurveKeyPair, isWeakPublicKey, publicKeyOf } from '../../../src/wire/curve-keys.js';
+import { CurveIdentity } from '../../../src/wire/zeromq-curve.js';
 
 let folder: string;
 beforeAll(async () => {
@@ -29,6 +32,30 @@ describe('key pairs', () => {
   it('a text that is no secret is refused without being repeated', () => {
     expect(() => publicKeyOf('hunter2')).toThrow(ArgumentError);
     expect(() => publicKeyOf('hunter2')).not.toThrow('hunter2');
+  });
+});
+
+describe('public keys that anybody could prove to have', () => {
+  /** Little endian. */
+  const keyOf = (hex: string): string => encodeKey(Buffer.from(hex.padEnd(64, '0'), 'hex'));
+  const minusOne = `ec${'ff'.repeat(30)}7f`;
+  const ofOrderEight = 'e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800';
+
+  it('are told from others', () => {
+    for (const weak of ['00', '01', minusOne, ofOrderEight, `ed${'ff'.repeat(30)}7f`])
+      expect(isWeakPublicKey(keyOf(weak))).toBe(true);
+    for (let i = 0; i < 20; i++) expect(isWeakPublicKey(generateCurveKeyPair().publicKey)).toBe(false);
+    expect(isWeakPublicKey('none')).toBe(true);
+  });
+
+  it('are refused wherever a key lets somebody in', () => {
+    const own = generateCurveKeyPair();
+    const zeros = '0'.repeat(40);
+    expect(() => new CurveIdentity({ ...own, allowedClients: [zeros] })).toThrow(/anybody could prove to have/);
+    expect(() => new CurveIdentity({ ...own, peers: { '*': zeros } })).toThrow(ConfigError);
+    expect(new CurveIdentity({ ...own, allowedClients: [generateCurveKeyPair().publicKey] }).accepts(zeros)).toBe(
+      false,
+    );
   });
 });
 
@@ -65,6 +92,19 @@ describe('a key file', () => {
     expect(parseKeyFile(`secret-key=${pair.secretKey}`, 'f')).toEqual(pair);
   });
 
+  it('may come from another editor: CRLF, a byte order mark before a comment, no last line end', async () => {
+    const path = join(folder, 'edited');
+    for (const text of [
+      keyFileText(pair).replaceAll('\n', '\r\n'),
+      `\u{feff}${keyFileText(pair)}`,
+      keyFileText(pair).trimEnd(),
+      keyFileText(pair).replaceAll(' = ', '\t=\t'),
+    ]) {
+      await writeFile(path, text, { mode: 0o600 });
+      expect(await readCurveKeyFile(path)).toEqual(pair);
+    }
+  });
+
   it('is refused when others may read it', async () => {
     for (const mode of [0o604, 0o644, 0o660, 0o602, 0o777])
       expect(await refusal(`mode-${mode}`, keyFileText(pair), mode)).toContain('run chmod 600 on it');
@@ -76,6 +116,15 @@ describe('a key file', () => {
     expect(await refusal('public', publicKeyFileText(pair.publicKey))).toContain('name the secret file');
     expect(await refusal('mixed', keyFileText({ ...pair, publicKey: other.publicKey }))).toContain('does not belong');
     expect(await refusal('two', keyFileText(pair) + keyFileText(other))).toContain('more than one');
+    const swapped = keyFileText({ publicKey: pair.secretKey, secretKey: pair.publicKey });
+    expect(await refusal('swapped', swapped)).toContain('does not belong');
+    expect(await refusal('utf16', Buffer.from(keyFileText(pair), 'utf16le').toString('latin1'))).toContain(
+      'has no line',
+    );
+    expect(await refusal('not-z85', `secret-key = "${'~'.repeat(40)}"`)).toContain('not 40 characters');
+    expect(await refusal('overflow', `secret-key = "${'#'.repeat(40)}"`)).toContain('not 40 characters');
+    expect(await refusal('empty-key', 'secret-key = ""')).toContain('has no line');
+    expect(await refusal('long', `secret-key = "${pair.secretKey}${pair.secretKey}"`)).toContain('has no line');
     expect(await refusal('short', `secret-key = "${pair.secretKey.slice(1)}"`)).toContain('not 40 characters');
     expect(await refusal('large', '#'.repeat(70_000))).toContain('has 70000 bytes');
     expect(await refusal('binary', '\0\u{fffd}secret-key')).toContain('has no line secret-key');
@@ -85,6 +134,14 @@ describe('a key file', () => {
     expect(await refusalOf(join(folder, 'missing'))).toContain('does not exist');
     expect(await refusalOf(folder)).toContain('is not a file');
     expect(await refusalOf('/dev/null')).toContain('is not a file');
+    expect(await refusalOf('/dev/zero')).toContain('is not a file');
+    expect(await refusalOf('')).toContain('does not exist');
+    expect(await refusalOf(join(folder, 'a\0b'))).toContain('cannot be read');
+    expect(await refusalOf(join(folder, 'x'.repeat(5000)))).toContain('cannot be read (ENAMETOOLONG)');
+    await symlink(join(folder, 'loop'), join(folder, 'loop'));
+    expect(await refusalOf(join(folder, 'loop'))).toContain('cannot be read (ELOOP)');
+    execFileSync('mkfifo', ['-m', '600', join(folder, 'pipe')]);
+    expect(await refusalOf(join(folder, 'pipe'))).toContain('is not a file');
     expect(await refusalOf(join(folder, 'good', 'below'))).toContain('cannot be read (ENOTDIR)');
   });
 });
