@@ -203,4 +203,10 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
     find: 'this.questions.onEnded(session);',
     replace: '',
   },
+  {
+    name: 'a question about a prompt that was computed elsewhere is kept',
+    file: QUESTIONS,
+    find: 'session === undefined && message.isComputed === true',
+    replace: 'false',
+  },
 ];

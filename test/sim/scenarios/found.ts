@@ -180,6 +180,16 @@ export const FOUND: ScenarioGroup = {
       },
     },
     {
+      name: 'a context server that is replaced after it has answered, before it is asked, says at once that it has nothing',
+      references: ['review: its successor kept the question until the queue clock ran out'],
+      plan: plan(
+        [request(0, { style: 'context_first', lagMs: 400 }), request(1, { atMs: 2000 })],
+        [{ kind: 'crash', host: CONTEXT, atMs: 200, restartAfterMs: 50, noticed: false }],
+      ),
+      expect: { 0: { generation: 'failed', withinMs: 800, code: 'ERR_KVT_TRANSPORT' }, 1: DONE },
+      counters: { 'request_data_refused:ERR_KVT_SESSION_RETIRED': 1 },
+    },
+    {
       name: 'a receiver that took the place of the one that had asked is no loss of the request when it goes too',
       references: ['simulator, seed 28963: the rules took the question of the one for one of the other'],
       plan: plan(
