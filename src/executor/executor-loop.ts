@@ -10,7 +10,7 @@ import type { Entry, RequestTable } from './request-table.js';
 import { planStep, type SchedulerLimits } from './scheduler.js';
 import type { StepPipeline } from './step-pipeline.js';
 import type { TransferOutcomes } from './transfer-outcomes.js';
-import type { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from '../turn-budget.js';
 import { typedError } from './typed-error.js';
 import type { WakeSignal } from './wake-signal.js';
 

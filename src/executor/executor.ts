@@ -25,7 +25,7 @@ import { RequestTable } from './request-table.js';
 import { StepPipeline } from './step-pipeline.js';
 import { TokenDelivery } from './token-delivery.js';
 import { TransferOutcomes } from './transfer-outcomes.js';
-import { TurnBudget } from './turn-budget.js';
+import { TurnBudget } from '../turn-budget.js';
 import { WakeSignal } from './wake-signal.js';
 
 const HOUSEKEEPING_INTERVAL_MS = 100;

@@ -10,7 +10,7 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { decodePosition, type StepPlan } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
-import type { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from '../turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** What a context server says of itself in its answers. */

@@ -8,7 +8,7 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { planReceives, type SchedulerLimits } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
-import type { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from '../turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Receives that one step lets in: a flood of requests must not hold up the event loop. */

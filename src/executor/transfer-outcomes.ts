@@ -4,7 +4,7 @@ import type { CacheAdmission } from './cache-admission.js';
 import type { GenerationTransfer } from './generation-transfer.js';
 import { isAwaited, type RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import type { TurnBudget } from './turn-budget.js';
+import type { TurnBudget } from '../turn-budget.js';
 import { typedError } from './typed-error.js';
 
 export interface TransferOutcomesOptions {

@@ -1,6 +1,7 @@
 import type { Observer, Router } from 'zeromq';
 import { type Clock, SystemClock } from '../clock.js';
 import { ArgumentError, StateError } from '../errors.js';
+import { TurnBudget } from '../turn-budget.js';
 import { connectionsWithin, readDescriptorLimit } from './descriptor-budget.js';
 import { parseEndpoint } from './endpoint.js';
 import { HandshakeRefusals } from './handshake-refusals.js';
@@ -295,8 +296,12 @@ export class ZeromqMessenger implements Messenger {
     if (this.#state === 'open' && listener !== null) callListener(() => listener(endpoint));
   }
 
+  /** In portions: ZeroMQ hands over up to 512 frames that have come without a turn of the event loop between them. */
   async #receiveLoop(): Promise<void> {
+    const turns = new TurnBudget(this.#clock);
     while (!this.#router.closed) {
+      if (turns.isSpent()) await turns.nextTurn();
+      if (this.#router.closed) return;
       let parts: Buffer[];
       try {
         parts = await this.#router.receive();

@@ -5,7 +5,7 @@ import { InternalError } from '../../../errors.js';
 import type { PageTable } from '../../../mapping/page-table.js';
 import type { ForwardResult, ModelEngine, ScheduledBatch } from '../../model-engine.js';
 import type { LlmRequest } from '../../request.js';
-import { TurnBudget } from '../../turn-budget.js';
+import { TurnBudget } from '../../../turn-budget.js';
 import { typedError } from '../../typed-error.js';
 import { attend, type VisibleKv } from './attend.js';
 import type { PageBytes } from './kv-pages.js';
