@@ -6,7 +6,7 @@ const PORTION_MS = 1;
 const UNITS_PER_LOOK = 32;
 
 /**
- * Role: cuts long work into portions, so that thousands of requests in one step do not hold up the event loop.
+ * Role: cuts long work into portions, so that thousands of requests in one step, or of frames that came together, do not hold up the event loop.
  * Why one for all stages of a loop: each would start to count anew, and the portions of those that follow one another would add up.
  */
 export class TurnBudget {

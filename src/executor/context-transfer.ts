@@ -1,11 +1,11 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
+import type { TurnBudget } from '../turn-budget.js';
 import type { PageMoves } from './page-moves.js';
 import { remainingPromptTokens } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import type { TurnBudget } from '../turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Prompts that are asked for their receivers in one turn: with thousands waiting, the rest has its turn next. */

@@ -2,6 +2,7 @@ import { chainBlockHashes } from '../cache/block-hash.js';
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import { StateError } from '../errors.js';
+import { TurnBudget } from '../turn-budget.js';
 import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
 import { validateRequest } from './create-request.js';
@@ -25,7 +26,6 @@ import { RequestTable } from './request-table.js';
 import { StepPipeline } from './step-pipeline.js';
 import { TokenDelivery } from './token-delivery.js';
 import { TransferOutcomes } from './transfer-outcomes.js';
-import { TurnBudget } from '../turn-budget.js';
 import { WakeSignal } from './wake-signal.js';
 
 const HOUSEKEEPING_INTERVAL_MS = 100;

@@ -1,6 +1,6 @@
 import { ConfigError } from '../errors.js';
-import { type LlmRequest, remainingPromptTokens } from './request.js';
 import type { TurnBudget } from '../turn-budget.js';
+import { type LlmRequest, remainingPromptTokens } from './request.js';
 
 /** Share of the token budget that decode steps leave to waiting prompts, so that neither can starve the other. */
 const PREFILL_SHARE = 1 / 8;
