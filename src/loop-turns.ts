@@ -21,20 +21,23 @@ export function nextLoopTurn(): Promise<void> {
 }
 
 function arm(): void {
-  if (startsTurn) {
-    // Immediates run in their order: this one comes before those of the turn that it opens.
-    startsTurn = false;
-    setImmediate(openTurn);
+  if (!startsTurn) {
+    setImmediate(resumeNext);
+    return;
   }
-  setImmediate(resumeFirst);
+  // Immediates run in their order: this one comes before the others of its turn.
+  startsTurn = false;
+  setImmediate(openTurn);
 }
 
 function openTurn(): void {
   startsTurn = true;
   turnStartedAtMs = performance.now();
+  // Whatever the clock says meanwhile.
+  waiting.shift()?.();
 }
 
-function resumeFirst(): void {
+function resumeNext(): void {
   if (performance.now() - turnStartedAtMs > TURN_MS) arm();
   else waiting.shift()?.();
 }

@@ -17,6 +17,8 @@ export interface SchedulerLimits {
 
 /** The scheduler's view of the cache. */
 export interface CapacityPort {
+  /** What `admit` needs and takes time with the length of the prompt, in portions. Null: there is nothing to wait for. */
+  prepare?(request: LlmRequest): Promise<void> | null;
   /**
    * Brings a request into the cache; idempotent. On 'admitted', `prepopulatedLen` and the chunk bounds are set. 'refused': it was failed.
    */
@@ -90,6 +92,8 @@ export async function planStep(
     // Its last chunk is under way, and was not handed to the transceiver yet.
     if (remainingPromptTokens(request) === 0) continue;
     if (turns?.isSpent() === true) await turns.nextTurn();
+    const preparing = port.prepare?.(request) ?? null;
+    if (preparing !== null) await preparing;
     const admission = port.admit(request);
     if (admission === 'refused') continue;
     if (admission === 'wait') break;
@@ -133,6 +137,8 @@ export async function planReceives(
     if (turns?.isSpent() === true) await turns.nextTurn();
     const blocks = promptBlocks(request, tokensPerBlock);
     if (used > 0 && used + blocks > most) break;
+    const preparing = port.prepare?.(request) ?? null;
+    if (preparing !== null) await preparing;
     const admission = port.admit(request);
     if (admission === 'refused') continue;
     const promptLen = request.promptTokens.length;
