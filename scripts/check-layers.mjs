@@ -24,6 +24,7 @@ const ADDON_LOADER = 'src/agent/native.ts';
 /** Where real time, sockets and processes may be touched. */
 const REAL_WORLD = [
   'src/clock.ts',
+  'src/loop-turns.ts',
   'src/agent/',
   'src/cli/',
   'src/serve/front/connection-watch.ts',

@@ -1,3 +1,5 @@
+import { nextLoopTurn } from './loop-turns.js';
+
 /** Cancels the timer; a no-op once it has fired. */
 export interface Timer {
   cancel(): void;
@@ -29,7 +31,7 @@ export class SystemClock implements Clock {
   }
 
   nextTurn(): Promise<void> {
-    return new Promise((resolve) => setImmediate(resolve));
+    return nextLoopTurn();
   }
 }
 

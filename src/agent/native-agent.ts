@@ -1,7 +1,9 @@
 import { randomBytes } from 'node:crypto';
+import { SystemClock } from '../clock.js';
 import { ArgumentError } from '../errors.js';
 import type { PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
+import { TurnBudget } from '../turn-budget.js';
 import { type BounceOptions, bounceRecord, type InboundGroup, inboundRecords, resolveBounce } from './bounce.js';
 import { type BounceStats, readBounceStats } from './bounce-stats.js';
 import { CudaEvent } from './cuda-event.js';
@@ -66,6 +68,8 @@ const PATHS = {
 const DATA_PATHS: readonly DataPath[] = ['host', 'rdma', 'p2p', 'bounce'];
 
 const HEAD = 5;
+/** Notices that are handed on between two looks at the clock. */
+const NOTICES_PER_LOOK = 16;
 
 /**
  * Opens a native agent.
@@ -96,6 +100,10 @@ class NativeTransferAgent implements TransferAgent {
   /** Of prepared fragments, so that a plan made of the same ones can be explained. */
   readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
   #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
+  /** Reported, and not handed on yet. */
+  readonly #notices: NativeNotice[] = [];
+  readonly #turns = new TurnBudget(new SystemClock());
+  #handsOn = false;
   #hasDeviceMemory = false;
   #closing: Promise<CloseReport> | null = null;
   // Reused, so that a submission allocates nothing that grows with its slots.
@@ -305,19 +313,48 @@ class NativeTransferAgent implements TransferAgent {
 
   async close(deadlineMs: number): Promise<CloseReport> {
     if (!(deadlineMs >= 0)) throw new ArgumentError('deadlineMs must be a number of milliseconds from 0 on');
-    this.#closing ??= this.#ask((native) => native.close(deadlineMs));
+    this.#closing ??= this.#ask((native) => native.close(deadlineMs)).then((report) => {
+      // Nothing is reported after the report.
+      this.#tell(this.#notices.splice(0));
+      return report;
+    });
     return this.#closing;
   }
 
   #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {
     const notices = readNotices(records, messages, (submission) => this.#peerOfSubmission.get(submission));
-    const ofSubmissions: SubmissionNotice[] = [];
     for (const notice of notices) {
       if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
+      this.#notices.push(notice);
+    }
+    if (!this.#handsOn) void this.#handOn();
+  }
+
+  /** At once, but in portions: native code reports all that ended while this thread was busy in one call. */
+  async #handOn(): Promise<void> {
+    this.#handsOn = true;
+    while (this.#notices.length > 0) {
+      this.#tell(this.#notices.splice(0, NOTICES_PER_LOOK));
+      if (this.#turns.isSpent()) await this.#turns.nextTurn();
+    }
+    this.#handsOn = false;
+  }
+
+  #tell(notices: readonly NativeNotice[]): void {
+    const ofSubmissions: SubmissionNotice[] = [];
+    for (const notice of notices) {
       if (notice.kind === 'ended' || notice.kind === 'advice') this.#hear(notice);
       else ofSubmissions.push(notice);
     }
-    if (ofSubmissions.length > 0) this.#listener?.(ofSubmissions);
+    if (ofSubmissions.length === 0) return;
+    try {
+      this.#listener?.(ofSubmissions);
+    } catch (error) {
+      // Its owner's bug: it surfaces as an uncaught exception, and the others are still delivered.
+      queueMicrotask(() => {
+        throw error;
+      });
+    }
   }
 
   #hear(notice: Exclude<NativeNotice, SubmissionNotice>): void {

@@ -1,6 +1,7 @@
-import type { CacheAllocation, CachePrompt, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
+import type { CacheAllocation, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
 import { type KvTransceiverError, RequestTooLargeError, ResourceError } from '../errors.js';
 import { staleBlockEnd } from '../geometry/stale-block-end.js';
+import type { PromptContents } from './prompt-contents.js';
 import type { LlmRequest } from './request.js';
 import { roleOf } from './request-states.js';
 import type { CapacityPort } from './scheduler.js';
@@ -20,7 +21,7 @@ export interface CacheAdmissionOptions {
   readonly stepsInFlight?: number;
   /** See `CapacityPort.holdBack`. */
   readonly holdBack?: (request: LlmRequest) => boolean;
-  readonly contentOf: (request: LlmRequest) => Pick<CachePrompt, 'blockHashes' | 'tokens'>;
+  readonly contents: PromptContents;
   /** Place of a request in the line; lower came first. */
   readonly orderOf: (request: LlmRequest) => number;
   /** The cache refused the request for good. */
@@ -77,6 +78,11 @@ export class CacheAdmission implements CapacityPort {
     });
   }
 
+  prepare(request: LlmRequest): Promise<void> | null {
+    if (this.#held.has(request) || this.#waitsBehindAnother(request)) return null;
+    return this.#options.contents.prepare(request);
+  }
+
   admit(request: LlmRequest): 'admitted' | 'wait' | 'refused' {
     if (this.#held.has(request)) return 'admitted';
     if (this.#waitsBehindAnother(request)) return 'wait';
@@ -89,7 +95,7 @@ export class CacheAdmission implements CapacityPort {
       const promptLen = request.promptTokens.length;
       const { prepopulatedLen } = this.#cache.addRequest(request.id, {
         promptLen,
-        ...this.#options.contentOf(request),
+        ...this.#options.contents.take(request),
         ...(roleOf(request) === 'generation' ? { firstToken: promptLen } : {}),
       });
       request.prepopulatedLen = prepopulatedLen;
@@ -100,6 +106,7 @@ export class CacheAdmission implements CapacityPort {
       this.#options.onRefused(request, typedError(error, 'the cache manager refused the request'));
       return 'refused';
     }
+    this.#options.contents.drop(request);
     this.#held.set(request, demand);
     this.#commit(demand, 1);
     return 'admitted';

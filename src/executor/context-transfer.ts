@@ -1,15 +1,15 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
+import type { TurnBudget } from '../turn-budget.js';
 import type { PageMoves } from './page-moves.js';
 import { remainingPromptTokens } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Prompts that are asked for their receivers in one turn: with thousands waiting, the rest has its turn next. */
-const POLLS_PER_TURN = 512;
+const POLLS_PER_TURN = 256;
 
 export interface ContextTransferOptions {
   readonly turns: TurnBudget;
@@ -27,7 +27,7 @@ export interface ContextTransferOptions {
 export class ContextTransfer {
   readonly #o: ContextTransferOptions;
   /** Prompts that were never asked about: the first question starts their queue clock. */
-  #fresh: Entry[] = [];
+  readonly #fresh: Entry[] = [];
   /** Something may have changed for prompts that wait. */
   #isDue = true;
   #cursor: Iterator<Entry> | null = null;
@@ -53,19 +53,18 @@ export class ContextTransfer {
    * @returns true when prompts are left to look at, so that another turn should come soon
    */
   prepare(): boolean {
-    const fresh = this.#fresh;
-    if (fresh.length > 0) this.#fresh = [];
+    const fresh = this.#fresh.splice(0, POLLS_PER_TURN);
     for (const entry of fresh) this.#poll(entry);
     if (this.#cursor === null && this.#isDue) {
       this.#isDue = false;
       this.#cursor = this.#o.table.in('DISAGG_CONTEXT_WAIT_SCHEDULER').values();
     }
-    for (let polls = 0; this.#cursor !== null && polls < POLLS_PER_TURN; polls++) {
+    for (let polls = fresh.length; this.#cursor !== null && polls < POLLS_PER_TURN; polls++) {
       const next = this.#cursor.next();
       if (next.done === true) this.#cursor = null;
       else this.#poll(next.value);
     }
-    return this.#cursor !== null;
+    return this.#cursor !== null || this.#fresh.length > 0;
   }
 
   #poll(entry: Entry): void {

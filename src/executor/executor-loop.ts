@@ -1,4 +1,5 @@
 import { type KvTransceiverError, ResourceError, StateError } from '../errors.js';
+import type { TurnBudget } from '../turn-budget.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { ContextTransfer } from './context-transfer.js';
 import type { EventSink } from './executor-events.js';
@@ -10,7 +11,6 @@ import type { Entry, RequestTable } from './request-table.js';
 import { planStep, type SchedulerLimits } from './scheduler.js';
 import type { StepPipeline } from './step-pipeline.js';
 import type { TransferOutcomes } from './transfer-outcomes.js';
-import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 import type { WakeSignal } from './wake-signal.js';
 

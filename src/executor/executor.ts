@@ -1,7 +1,7 @@
-import { chainBlockHashes } from '../cache/block-hash.js';
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import { StateError } from '../errors.js';
+import { TurnBudget } from '../turn-budget.js';
 import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
 import { validateRequest } from './create-request.js';
@@ -18,6 +18,7 @@ import {
 import { ForwardStage } from './forward-stage.js';
 import { GenerationTransfer } from './generation-transfer.js';
 import { PageMoves } from './page-moves.js';
+import { PromptContents } from './prompt-contents.js';
 import { RankConsensus } from './rank-consensus.js';
 import type { LlmRequest } from './request.js';
 import { RequestEndings } from './request-endings.js';
@@ -25,7 +26,6 @@ import { RequestTable } from './request-table.js';
 import { StepPipeline } from './step-pipeline.js';
 import { TokenDelivery } from './token-delivery.js';
 import { TransferOutcomes } from './transfer-outcomes.js';
-import { TurnBudget } from './turn-budget.js';
 import { WakeSignal } from './wake-signal.js';
 
 const HOUSEKEEPING_INTERVAL_MS = 100;
@@ -65,12 +65,11 @@ export class Executor {
       cache,
       chunkTokens: limits.chunkTokens,
       stepsInFlight,
-      contentOf: (request) => {
-        const tokens = request.promptTokens;
-        // Hashes of the caller's may cover more than the tokens, so that tokens alone do not name the content.
-        if (options.blockHashesOf !== undefined) return { blockHashes: options.blockHashesOf(request) };
-        return { blockHashes: chainBlockHashes(tokens, cache.tokensPerBlock), tokens };
-      },
+      contents: new PromptContents({
+        tokensPerBlock: cache.tokensPerBlock,
+        turns,
+        blockHashesOf: options.blockHashesOf ?? null,
+      }),
       // Ranks that act alike must plan alike, and when pages are there differs from rank to rank.
       ...(isAlone(options)
         ? {

@@ -1,6 +1,7 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import { InternalError, type KvTransceiverError } from '../errors.js';
+import type { TurnBudget } from '../turn-budget.js';
 import type { ContextTransfer } from './context-transfer.js';
 import type { EventSink } from './executor-events.js';
 import type { ForwardResult, ModelEngine, ScheduledWork } from './model-engine.js';
@@ -10,7 +11,6 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { decodePosition, type StepPlan } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
-import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** What a context server says of itself in its answers. */

@@ -1,6 +1,7 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import { ProtocolError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
+import type { TurnBudget } from '../turn-budget.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { PageMoves } from './page-moves.js';
 import type { LlmRequest } from './request.js';
@@ -8,7 +9,6 @@ import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
 import { planReceives, type SchedulerLimits } from './scheduler.js';
 import type { TokenDelivery } from './token-delivery.js';
-import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 /** Receives that one step lets in: a flood of requests must not hold up the event loop. */

@@ -1,6 +1,6 @@
 import { ConfigError } from '../errors.js';
+import type { TurnBudget } from '../turn-budget.js';
 import { type LlmRequest, remainingPromptTokens } from './request.js';
-import type { TurnBudget } from './turn-budget.js';
 
 /** Share of the token budget that decode steps leave to waiting prompts, so that neither can starve the other. */
 const PREFILL_SHARE = 1 / 8;
@@ -17,6 +17,8 @@ export interface SchedulerLimits {
 
 /** The scheduler's view of the cache. */
 export interface CapacityPort {
+  /** What `admit` needs and takes time with the length of the prompt, in portions. Null: there is nothing to wait for. */
+  prepare?(request: LlmRequest): Promise<void> | null;
   /**
    * Brings a request into the cache; idempotent. On 'admitted', `prepopulatedLen` and the chunk bounds are set. 'refused': it was failed.
    */
@@ -90,6 +92,8 @@ export async function planStep(
     // Its last chunk is under way, and was not handed to the transceiver yet.
     if (remainingPromptTokens(request) === 0) continue;
     if (turns?.isSpent() === true) await turns.nextTurn();
+    const preparing = port.prepare?.(request) ?? null;
+    if (preparing !== null) await preparing;
     const admission = port.admit(request);
     if (admission === 'refused') continue;
     if (admission === 'wait') break;
@@ -133,6 +137,8 @@ export async function planReceives(
     if (turns?.isSpent() === true) await turns.nextTurn();
     const blocks = promptBlocks(request, tokensPerBlock);
     if (used > 0 && used + blocks > most) break;
+    const preparing = port.prepare?.(request) ?? null;
+    if (preparing !== null) await preparing;
     const admission = port.admit(request);
     if (admission === 'refused') continue;
     const promptLen = request.promptTokens.length;

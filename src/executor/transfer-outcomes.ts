@@ -1,10 +1,10 @@
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
+import type { TurnBudget } from '../turn-budget.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { GenerationTransfer } from './generation-transfer.js';
 import { isAwaited, type RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import type { TurnBudget } from './turn-budget.js';
 import { typedError } from './typed-error.js';
 
 export interface TransferOutcomesOptions {

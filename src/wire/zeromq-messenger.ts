@@ -1,6 +1,7 @@
 import type { Observer, Router } from 'zeromq';
 import { type Clock, SystemClock } from '../clock.js';
 import { ArgumentError, StateError } from '../errors.js';
+import { TurnBudget } from '../turn-budget.js';
 import { connectionsWithin, readDescriptorLimit } from './descriptor-budget.js';
 import { parseEndpoint } from './endpoint.js';
 import { HandshakeRefusals } from './handshake-refusals.js';
@@ -35,9 +36,6 @@ export interface ZeromqMessengerOptions extends BindOptions {
 
 /** Longer than ZeroMQ's threads take to close a socket; `close` must end all the same. */
 const PORT_RELEASE_MS = 1000;
-
-/** Frames read before timers and everybody else's I/O have their turn: ZeroMQ hands on hundreds in one go, as long as there are any. */
-const FRAMES_PER_TURN = 64;
 
 /** Of this JS thread; they share the limit of the process. */
 let openMessengers = 0;
@@ -298,9 +296,12 @@ export class ZeromqMessenger implements Messenger {
     if (this.#state === 'open' && listener !== null) callListener(() => listener(endpoint));
   }
 
+  /** In portions: ZeroMQ hands over up to 512 frames that have come without a turn of the event loop between them. */
   async #receiveLoop(): Promise<void> {
-    for (let count = 1; !this.#router.closed; count++) {
-      if (count % FRAMES_PER_TURN === 0) await this.#clock.nextTurn();
+    const turns = new TurnBudget(this.#clock);
+    while (!this.#router.closed) {
+      if (turns.isSpent()) await turns.nextTurn();
+      if (this.#router.closed) return;
       let parts: Buffer[];
       try {
         parts = await this.#router.receive();

@@ -12,6 +12,12 @@ const ROW: SessionsRow = {
   failed: 0,
   lost: 0,
   loopDelayMs: { p50: 0, p90: 0, p99: 5, max: 9 },
+  turns: {
+    wallMs: { min: 0, p50: 1, p90: 2, p99: 9, max: 20 },
+    cpuMs: { min: 0, p50: 1, p90: 2, p99: 5, max: 9 },
+    waitedForCoreShare: 0.1,
+    garbageCollection: { count: 3, totalMs: 9, maxMs: 5 },
+  },
   heapBytesPerSession: 4096,
   cpuShare: 0.5,
 };
@@ -29,7 +35,12 @@ describe('bench sessions', () => {
       ['executor', 8, 0, 0],
       ['executor-overlap', 8, 0, 0],
     ]);
-    for (const { requests } of output.results) expect(requests).toBeGreaterThan(0);
+    for (const { requests, turns } of output.results) {
+      expect(requests).toBeGreaterThan(0);
+      expect(turns.wallMs?.max).toBeGreaterThan(0);
+      // Nobody has more of one core than there was.
+      if (turns.cpuMs !== null) expect(turns.cpuMs.max).toBeLessThanOrEqual(turns.wallMs?.max as number);
+    }
     expect(output.checks.filter(({ judged }) => judged).every(({ met }) => met)).toBe(true);
     expect(stderr).toMatch(/^executor +8 /m);
     expect(stderr).toMatch(/^executor-overlap +8 /m);
@@ -44,6 +55,9 @@ describe('bench sessions', () => {
     const slow = { ...ROW, loopDelayMs: { ...ROW.loopDelayMs, p99: 5.1 }, heapBytesPerSession: 4097 };
     expect(failing(slow, false)).toEqual([]);
     expect(failing(slow, true)).toEqual(['loopDelayP99Ms', 'heapBytesPerSession']);
+    const held: SessionsRow = { ...ROW, turns: { ...ROW.turns, cpuMs: { min: 0, p50: 1, p90: 2, p99: 5.1, max: 9 } } };
+    expect(failing(held, true)).toEqual(['turnCpuP99Ms']);
+    expect(failing({ ...ROW, turns: { ...ROW.turns, cpuMs: null, waitedForCoreShare: null } }, true)).toEqual([]);
     const executor: SessionsRow = { ...ROW, variant: 'executor', requestsPerSecond: 1999, heapBytesPerSession: null };
     expect(failing(executor, true)).toEqual(['requestsPerSecond']);
   });

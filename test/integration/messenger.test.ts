@@ -5,6 +5,7 @@ import { ConfigError, StateError } from '../../src/errors.js';
 import { MAX_FRAME_BYTES } from '../../src/wire/limits.js';
 import { ZeromqMessenger, type ZeromqMessengerOptions } from '../../src/wire/zeromq-messenger.js';
 import { Collector, withDeadline } from '../support/deadline.js';
+import { TurnLog, workMs } from '../support/turn-log.js';
 
 const open: ZeromqMessenger[] = [];
 
@@ -76,6 +77,34 @@ describe('frames', () => {
     a.send(b.endpoint, bytes('early'));
     b.onFrame(probe.push);
     expect(texts(await probe.waitFor(1))).toEqual(['early']);
+  });
+
+  it('that came together are handed on in portions: others have their turn in between', async () => {
+    const a = await openMessenger();
+    const b = await openMessenger();
+    const first = new Collector<Uint8Array>();
+    a.onFrame(first.push);
+    // ZeroMQ holds them for the listener.
+    for (let i = 0; i < 400; i++) a.send(b.endpoint, bytes(`f${i}`));
+    await withDeadline(
+      (async () => {
+        while (a.counts().framesSent < 400) await new Promise((resolve) => setImmediate(resolve));
+      })(),
+      5000,
+      () => `${a.counts().framesSent} of 400 frames were sent`,
+    );
+    const log = new TurnLog<string>();
+    const atB = new Collector<Uint8Array>();
+    b.onFrame((frame) => {
+      log.done(new TextDecoder().decode(frame));
+      workMs(0.2);
+      atB.push(frame);
+    });
+    await atB.waitFor(400);
+    log.stop();
+    expect(log.doneIn.map(({ what }) => what)).toEqual(Array.from({ length: 400 }, (_, i) => `f${i}`));
+    // A portion is a millisecond, five of these frames.
+    expect(log.mostInATurn).toBeLessThanOrEqual(12);
   });
 
   it('of 16 MiB arrive whole; larger ones are dropped and counted', async () => {

@@ -6,6 +6,7 @@ import type { TransferAgent } from '../../../src/agent/transfer-agent.js';
 import { ArgumentError } from '../../../src/errors.js';
 import { CompletionLog } from '../../support/completion-log.js';
 import { fragment, patterned, poolTable } from '../../support/paged-pools.js';
+import { TurnLog, workMs } from '../../support/turn-log.js';
 
 const open: TransferAgent[] = [];
 async function openHost(options: { readonly linkGbps?: number } = {}): Promise<TransferAgent> {
@@ -60,6 +61,41 @@ describe('a modelled link', () => {
     // 2 MiB at 1 Gbit/s; the lower bound is the model's, no upper bound holds on a busy machine.
     const lastMs = Math.max(first.finishedAtMs, second.finishedAtMs);
     expect(lastMs - (first.postedAtMs as number)).toBeGreaterThanOrEqual((2 * slot * 8) / 1e6);
+  });
+});
+
+describe('completions that came together', () => {
+  it('are handed on in portions, in their order, and none after the agent closed', async () => {
+    const [writer, target] = [await openHost(), await openHost()];
+    const sizeBytes = 1 << 16;
+    const [from, to] = [await writer.allocatePool({ sizeBytes }), await target.allocatePool({ sizeBytes })];
+    const peer = await writer.addPeer(await target.metadata(), 'target');
+    const fragments = writer.prepareFragments(peer, poolTable(from, 64), poolTable(to, 64), [fragment({ bytes: 64 })]);
+    const submit = (id: number): void =>
+      writer.submit({ id, peer, flow: 1, groups: [{ fragments, slotPairs: Int32Array.of(id, id) }], after: null });
+    const log = new TurnLog<number>();
+    let onLast = (): void => {};
+    const last = new Promise<void>((resolve) => {
+      onLast = resolve;
+    });
+    writer.onCompletions((batch) => {
+      for (const notice of batch) {
+        log.done(notice.submission);
+        workMs(0.1);
+        if (notice.submission === 300) onLast();
+      }
+    });
+    for (let id = 1; id <= 300; id++) submit(id);
+    // All of them end while this thread is busy.
+    workMs(100);
+    await last;
+    expect(log.doneIn.map(({ what }) => what)).toEqual(Array.from({ length: 300 }, (_, index) => index + 1));
+    // Those between two looks at the clock, and what a portion of a millisecond holds.
+    expect(log.mostInATurn).toBeLessThanOrEqual(64);
+    for (let id = 301; id <= 600; id++) submit(id);
+    await writer.close(5000);
+    log.stop();
+    expect(log.doneIn.map(({ what }) => what)).toEqual(Array.from({ length: 600 }, (_, index) => index + 1));
   });
 });
 

@@ -5,6 +5,7 @@ import { ExecutorLoad } from './executor-load.js';
 import { LiveSessions } from './live-sessions.js';
 import { type LoopDelay, measureLoopDelay } from './loop-delay.js';
 import { CHUNK_TOKENS, SessionServer } from './session-server.js';
+import { TurnTimer, type TurnTimes } from './turn-timer.js';
 
 /** Requests that are opened in one turn while a row is set up. */
 const WAVE = 200;
@@ -33,6 +34,7 @@ export interface SessionsRow {
   readonly failed: number;
   readonly lost: number;
   readonly loopDelayMs: LoopDelay;
+  readonly turns: TurnTimes;
   /** The JavaScript heap of one session of either side, without its request and without the cache manager's books; null for too few. */
   readonly heapBytesPerSession: number | null;
   /** CPU time of the whole process (native threads too) over the measured time. */
@@ -102,7 +104,7 @@ export async function measureExecutor(
   });
 }
 
-type Measured = Pick<SessionsRow, 'requests' | 'requestsPerSecond' | 'loopDelayMs' | 'cpuShare'>;
+type Measured = Pick<SessionsRow, 'requests' | 'requestsPerSecond' | 'loopDelayMs' | 'turns' | 'cpuShare'>;
 
 /** @param pace called every few ms with the time that has passed and what it returned before: how many requests it has ended so far */
 async function measureLoad(
@@ -115,6 +117,7 @@ async function measureLoad(
   const cpuBefore = process.cpuUsage();
   const startedAtMs = clock.now();
   let elapsedMs = 0;
+  const timer = new TurnTimer();
   const loopDelayMs = await measureLoopDelay(async () => {
     let asked = 0;
     while (elapsedMs < durationMs) {
@@ -123,12 +126,14 @@ async function measureLoad(
       asked = pace(elapsedMs, asked);
     }
   });
+  const turns = timer.stop();
   const { user, system } = process.cpuUsage(cpuBefore);
   const requests = load.completed - completedBefore;
   return {
     requests,
     requestsPerSecond: (requests * 1000) / elapsedMs,
     loopDelayMs,
+    turns,
     cpuShare: (user + system) / 1000 / elapsedMs,
   };
 }

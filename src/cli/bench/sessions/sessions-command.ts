@@ -10,6 +10,7 @@ import { formatMs, renderTable } from '../text-table.js';
 import { measureExecutor, measureSessions, type SessionsRow } from './measure-rows.js';
 import { SESSIONS_OPTIONS } from './sessions-options.js';
 
+/** Of a turn, and of the timer that waits for its end. */
 const BOUND_DELAY_MS = 5;
 const BOUND_HEAP_BYTES = 4096;
 const BOUND_REQUESTS_PER_SECOND = 2000;
@@ -82,6 +83,8 @@ export function checksOf(row: SessionsRow, judge: boolean): readonly Check[] {
     ...check('lostRequests', row.lost, '=', 0, true),
     ...check('failedRequests', row.failed, '=', 0, true),
     ...check('loopDelayP99Ms', row.loopDelayMs.p99, '<=', BOUND_DELAY_MS, judge),
+    // What others had of the core is in the delay, and not in this.
+    ...(row.turns.cpuMs === null ? [] : check('turnCpuP99Ms', row.turns.cpuMs.p99, '<=', BOUND_DELAY_MS, judge)),
     ...(row.heapBytesPerSession === null
       ? []
       : check('heapBytesPerSession', row.heapBytesPerSession, '<=', BOUND_HEAP_BYTES, judge)),
@@ -93,7 +96,21 @@ export function checksOf(row: SessionsRow, judge: boolean): readonly Check[] {
 
 function sessionsTable(rows: readonly SessionsRow[]): string {
   return renderTable(
-    ['what', 'live requests', 'requests/s', 'loop delay p50 ms', 'p99', 'max', 'heap bytes/session', 'CPU %'],
+    [
+      'what',
+      'live requests',
+      'requests/s',
+      'loop delay p50 ms',
+      'p99',
+      'max',
+      'longest turn ms',
+      'on a core p99',
+      'max',
+      'GC max',
+      'waited for a core %',
+      'heap bytes/session',
+      'CPU %',
+    ],
     rows.map((row) => [
       row.variant,
       String(row.sessions),
@@ -101,6 +118,11 @@ function sessionsTable(rows: readonly SessionsRow[]): string {
       formatMs(row.loopDelayMs.p50),
       formatMs(row.loopDelayMs.p99),
       formatMs(row.loopDelayMs.max),
+      formatMs(row.turns.wallMs?.max ?? null),
+      formatMs(row.turns.cpuMs?.p99 ?? null),
+      formatMs(row.turns.cpuMs?.max ?? null),
+      formatMs(row.turns.garbageCollection.maxMs),
+      row.turns.waitedForCoreShare === null ? '-' : (100 * row.turns.waitedForCoreShare).toFixed(0),
       row.heapBytesPerSession === null ? '-' : row.heapBytesPerSession.toFixed(0),
       (100 * row.cpuShare).toFixed(0),
     ]),

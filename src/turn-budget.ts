@@ -1,12 +1,12 @@
-import type { Clock } from '../clock.js';
+import type { Clock } from './clock.js';
 
 /** Work that is done before others have their turn. */
-const PORTION_MS = 2;
+const PORTION_MS = 1;
 /** Small units of work between two looks at the clock. */
 const UNITS_PER_LOOK = 32;
 
 /**
- * Role: cuts long work into portions, so that thousands of requests in one step do not hold up the event loop.
+ * Role: cuts long work into portions, so that thousands of requests in one step, or of frames that came together, do not hold up the event loop.
  * Why one for all stages of a loop: each would start to count anew, and the portions of those that follow one another would add up.
  */
 export class TurnBudget {

@@ -1,0 +1,56 @@
+import { describe, expect, it } from 'vitest';
+import { SystemClock } from '../../src/clock.js';
+import { TurnBudget } from '../../src/turn-budget.js';
+import { TurnLog, workMs } from '../support/turn-log.js';
+
+describe('those who yield to the event loop', () => {
+  it('do not add up: what comes too late in one turn goes on in the next, in order', async () => {
+    const clock = new SystemClock();
+    const log = new TurnLog<string>();
+    const names = ['a', 'b', 'c', 'd'];
+    await Promise.all(
+      names.map(async (name) => {
+        for (let portion = 1; portion <= 3; portion++) {
+          await clock.nextTurn();
+          log.done(`${name}${portion}`);
+          workMs(1.5);
+        }
+      }),
+    );
+    log.stop();
+    expect(log.mostInATurn).toBe(1);
+    const order = [1, 2, 3].flatMap((portion) => names.map((name) => `${name}${portion}`));
+    expect(log.doneIn.map(({ what }) => what)).toEqual(order);
+  });
+
+  it('go on together when all of it is little', async () => {
+    const clock = new SystemClock();
+    const log = new TurnLog<number>();
+    await Promise.all(
+      Array.from({ length: 500 }, async (_, index) => {
+        await clock.nextTurn();
+        log.done(index);
+      }),
+    );
+    log.stop();
+    expect(log.doneIn.map(({ what }) => what)).toEqual(Array.from({ length: 500 }, (_, index) => index));
+    // One turn, if nobody else has the processor.
+    expect(log.turn).toBeLessThan(50);
+  });
+
+  it('let timers and sockets have their turn between two portions', async () => {
+    const clock = new SystemClock();
+    const turns = new TurnBudget(clock);
+    let ticks = 0;
+    const timer = setInterval(() => {
+      ticks += 1;
+    }, 1);
+    for (let unit = 0; unit < 200; unit++) {
+      if (turns.isSpent()) await turns.nextTurn();
+      workMs(0.2);
+    }
+    clearInterval(timer);
+    // 40 ms of work in portions of one.
+    expect(ticks).toBeGreaterThan(10);
+  });
+});
