@@ -22,7 +22,7 @@ export function loadSection(rows: readonly TraceRow[]): Html {
   const turns =
     rounds < 2
       ? 'time counts from its first one'
-      : `they take turns in ${rounds} rounds, and time counts while a variant has its turn, each round as long as the slowest of them needed`;
+      : `they take turns in ${rounds} rounds, and time counts while a variant has its turn, each round as long as the slowest of them needed; rounds begin at ${beginsOf(axis)} s`;
   return html`<section id="load"><h2>Load over time</h2>
 <p>Every variant replays the same arrivals; ${turns}. Each value is the mean of an interval.</p>
 ${FIGURES.map((figure) => loadFigure(rows, axis, figure))}</section>
@@ -58,7 +58,7 @@ function loadFigure(
       summary,
       x: linearScale(lengthMs / 1000, 6),
       y: linearScale(peak, 4),
-      xTitle: 'seconds after the first arrival',
+      xTitle: axis.beginsMs.size < 2 ? 'seconds after the first arrival' : 'seconds of the turns of a variant',
       yTitle,
       series,
     },
@@ -71,6 +71,10 @@ function loadFigure(
       ]),
     ),
   );
+}
+
+function beginsOf({ beginsMs }: LoadAxis): string {
+  return [...beginsMs.values()].map((ms) => (ms / 1000).toFixed(1)).join(', ');
 }
 
 function show(value: number): string {
