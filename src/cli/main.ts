@@ -1,4 +1,5 @@
 #!/usr/bin/env node
+import { ConfigError } from '../errors.js';
 import { PACKAGE_VERSION } from '../package-version.js';
 import { nearestName } from './nearest-name.js';
 import { describeOptions, type OptionTable } from './options.js';
@@ -187,7 +188,9 @@ function complain(error: unknown): void {
   const code = error instanceof Error && 'code' in error && typeof error.code === 'string' ? ` (${error.code})` : '';
   const text =
     error instanceof Error ? `${error.name === 'UsageError' ? '' : `${error.name}: `}${error.message}` : String(error);
-  process.stderr.write(`kv-transceiver: ${text.replaceAll(/\s*\n\s*/g, ' ')}${code}\n`);
+  // Of several problems each has a line of its own.
+  const between = error instanceof ConfigError ? '\n  ' : ' ';
+  process.stderr.write(`kv-transceiver: ${text.replaceAll(/\s*\n\s*/g, between)}${code}\n`);
 }
 
 endWithoutReaders();

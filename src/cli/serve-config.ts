@@ -1,7 +1,7 @@
-import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { type DisaggConfig, parseDisaggConfigFile } from '../config/index.js';
-import { UsageError } from './usage-error.js';
+import { type DisaggConfig, parseDisaggConfigFile, readDisaggConfigFile } from '../config/index.js';
+import type { Rejection } from '../serve/located-error.js';
+import { readConfigText } from './config-text.js';
 
 /** What `serve` runs without a file. */
 const DEFAULT_CONFIG = `
@@ -14,20 +14,14 @@ generation_servers: { num_instances: 1 }
 `;
 
 /** @throws UsageError for a file that cannot be read, ConfigError with every problem in it */
-export async function readServeConfig(file: string | null, scheduleStyle: string | null): Promise<DisaggConfig> {
-  let text = DEFAULT_CONFIG;
-  if (file !== null) {
-    try {
-      text = await readFile(file, 'utf8');
-    } catch (error) {
-      const { code } = error as NodeJS.ErrnoException;
-      throw new UsageError(`--config: cannot read ${file} (${code}); name a YAML file, see docs/examples`);
-    }
-  }
-  return parseDisaggConfigFile(text, {
-    fileName: file ?? 'the built-in configuration',
-    ...(scheduleStyle === null ? {} : { scheduleStyle }),
-  });
+export async function readServeConfig(
+  file: string | null,
+  scheduleStyle: string | null,
+): Promise<{ readonly config: DisaggConfig; readonly rejection: Rejection }> {
+  const style = scheduleStyle === null ? {} : { scheduleStyle };
+  if (file === null)
+    return { config: parseDisaggConfigFile(DEFAULT_CONFIG, { fileName: 'without a file', ...style }), rejection: null };
+  return readDisaggConfigFile(await readConfigText(file), { fileName: file, ...style });
 }
 
 /** Workers may run in another folder. */

@@ -1,3 +1,4 @@
+import { inSection } from '../serve/located-error.js';
 import { serveLog } from '../serve/serve-log.js';
 import { ServeWorker } from '../serve/worker/serve-worker.js';
 import { onEndSignals } from './end-signals.js';
@@ -13,7 +14,7 @@ const CLOSE_MS = 2000;
 export async function serveWorkerCommand(args: readonly string[]): Promise<number> {
   const { role, config, listen, engine, drainTimeoutMs, logLevel } = readOptions(SERVE_WORKER_OPTIONS, args);
   if (role === null) throw new UsageError('--role: say whether this is a context or a generation worker');
-  const parsed = await readServeConfig(config, null);
+  const { config: parsed, rejection } = await readServeConfig(config, null);
   let ending: () => void = () => {};
   const ended = new Promise<void>((resolve) => {
     ending = resolve;
@@ -29,7 +30,8 @@ export async function serveWorkerCommand(args: readonly string[]): Promise<numbe
     listen,
     logLevel,
   };
-  const worker = await ServeWorker.open(settings, serveLog(logLevel, logLevel === 'silent' ? 'kv-transceiver' : name));
+  const log = serveLog(logLevel, logLevel === 'silent' ? 'kv-transceiver' : name);
+  const worker = await inSection(rejection, role, () => ServeWorker.open(settings, log));
   process.stdout.write(`kv-transceiver: ${role} worker at ${worker.endpoint.replace('tcp://', '')}\n`);
   await ended;
   let timer: NodeJS.Timeout | undefined;

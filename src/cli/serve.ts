@@ -9,7 +9,7 @@ import { SERVE_OPTIONS } from './serve-options.js';
 export async function serveCommand(args: readonly string[]): Promise<number> {
   const options = readOptions(SERVE_OPTIONS, args);
   const { maxQueue, maxBody, requestTimeoutMs, stallTimeoutMs, drainTimeoutMs, port } = options;
-  const parsed = await readServeConfig(options.config, options.scheduleStyle);
+  const { config: parsed, rejection } = await readServeConfig(options.config, options.scheduleStyle);
   const config = port === null ? parsed : { ...parsed, port };
   let ending: () => void = () => {};
   const ended = new Promise<void>((resolve) => {
@@ -24,6 +24,7 @@ export async function serveCommand(args: readonly string[]): Promise<number> {
   front = await ServeFront.open({
     ...options,
     config,
+    rejection,
     engineModule: engineModuleOf(options.engine),
     maxQueued: maxQueue,
     maxBodyBytes: maxBody,

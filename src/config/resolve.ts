@@ -1,13 +1,21 @@
 import type { z } from 'zod';
 import { ConfigError } from '../errors.js';
 import type { ConfigFacts, ServerRole } from './facts.js';
+import { KeySpelling } from './key-spelling.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
 import { ruleProblems, ruleWarnings } from './rules.js';
 import { bounceSchema, cacheTransceiverSchema, type ParsedConfig } from './schema.js';
-import { isMap, nameSettings } from './setting-keys.js';
+import { isMap, nameSettings, settingPaths } from './setting-keys.js';
 import { unavailableProblems } from './unavailable-settings.js';
 
 const DEFAULT_NO_PROGRESS_TIMEOUT_MS = 30_000;
+/** In messages: the settings, and what others call the facts. */
+const SPELLED_NAMES = [
+  ...settingPaths().flatMap((path) => path.split('.')),
+  'scheduleStyle',
+  'enableChunkedPrefill',
+  'beamWidth',
+];
 
 /** Every setting with its final value. Milliseconds, bytes and tokens as their names say; null = not set. */
 export interface CacheTransceiverConfig
@@ -43,14 +51,16 @@ export function resolveCacheTransceiverConfig(input: unknown, facts: ConfigFacts
   const given = input ?? {};
   if (!isMap(given)) throw rejection([{ setting: '', message: `it must be a map of settings, got ${shown(input)}` }]);
   const named = nameSettings(given);
+  const spelling = new KeySpelling(given, SPELLED_NAMES, 'camelCase');
   const parsed = cacheTransceiverSchema.safeParse(named.settings);
   if (!parsed.success) {
-    throw rejection([...named.problems, ...parsed.error.issues.map((issue) => problemOf(issue, named.settings))]);
+    const found = [...named.problems, ...parsed.error.issues.map((issue) => problemOf(issue, named.settings))];
+    throw rejection(found.map((one) => spelled(one, spelling)));
   }
   const settings = parsed.data;
   const role = settings.role ?? facts.role ?? 'both';
   const problems = [...named.problems, ...unavailableProblems(settings), ...ruleProblems(settings, facts, role)];
-  if (problems.length > 0) throw rejection(problems);
+  if (problems.length > 0) throw rejection(problems.map((one) => spelled(one, spelling)));
 
   const backend = chooseBackend(settings.backend, facts);
   const { kvTransferTimeoutMs } = settings;
@@ -63,7 +73,11 @@ export function resolveCacheTransceiverConfig(input: unknown, facts: ConfigFacts
     noProgressTimeoutMs: settings.noProgressTimeoutMs ?? Math.min(DEFAULT_NO_PROGRESS_TIMEOUT_MS, kvTransferTimeoutMs),
   };
   const warnings = [...named.warnings, ...backend.warnings, ...ruleWarnings(settings)];
-  return deepFreeze({ config, warnings });
+  return deepFreeze({ config, warnings: warnings.map((one) => spelled(one, spelling)) });
+}
+
+function spelled({ setting, message }: ConfigProblem, spelling: KeySpelling): ConfigProblem {
+  return { setting, message: spelling.text(message) };
 }
 
 function chooseBackend(
@@ -102,7 +116,7 @@ function rejection(found: readonly ConfigProblem[]): ConfigError {
 function shown(value: unknown): string {
   if (typeof value === 'string') return JSON.stringify(value.slice(0, 64));
   if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'a map';
-  return String(value);
+  return value === undefined || value === null ? 'nothing' : String(value);
 }
 
 type DeepReadonly<T> = T extends object ? { readonly [K in keyof T]: DeepReadonly<T[K]> } : T;

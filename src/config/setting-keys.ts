@@ -50,7 +50,7 @@ function renamed(
     if (earlier !== undefined) {
       problems.push({
         setting: `${prefix}${name}`,
-        message: `${prefix}${name} is given twice, as ${earlier} and as ${key}; remove one`,
+        message: `${prefix}${name} is given twice, as "${earlier}" and as "${key}"; remove one`,
       });
       continue;
     }

@@ -16,7 +16,13 @@ export interface CoordinatorRequest {
   readonly stopTokens?: readonly number[];
   /** W3C trace context, '' for none. */
   readonly traceparent?: string;
+  /** Left out: the tokens come with the result alone. */
   readonly onToken?: (token: number, index: number) => void;
+  /**
+   * Asked when a try has failed that could be repeated, had it not given tokens. @returns true: nobody has seen them and they are forgotten; the
+   * next try gives its own, from index 0. Default: nobody has seen any exactly when there is no `onToken`.
+   */
+  readonly takeBackTokens?: () => boolean;
 }
 
 /** Tokens of a request over both servers. */
@@ -40,6 +46,7 @@ export interface CoordinatorResult {
   readonly attempts: number;
   /** `Clock` ms. */
   readonly receivedAtMs: number;
+  /** Of the try that decided. */
   readonly firstTokenAtMs: number | null;
   readonly finishedAtMs: number;
 }

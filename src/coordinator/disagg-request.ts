@@ -20,8 +20,8 @@ export interface DisaggRequestOptions {
 
 /**
  * Role: one request of a user, over as many tries as it takes.
- * Invariant: one outcome. A try is repeated only while the user has seen no token of it, and always under a new id: frames of the earlier
- *   one may still be on their way.
+ * Invariant: one outcome. A try is repeated only while the user has seen no token of it (tokens that only the coordinator's caller has are taken
+ *   back), and always under a new id: frames of the earlier one may still be on their way.
  */
 export class DisaggRequest {
   /** The one outcome; never rejects. */
@@ -114,14 +114,21 @@ export class DisaggRequest {
     // A transfer has two ends, and who reports that it broke need not be who broke it.
     if (error instanceof TransferError || decidedBy === 'context') this.#failedServers.add(context);
     if (error instanceof TransferError || decidedBy === 'generation') this.#failedServers.add(generation);
+    this.#firstTokenAtMs = null;
     this.#id = this.#o.ids.next();
     this.start();
   }
 
   #mayRetry(error: KvTransceiverError, refused: boolean): boolean {
-    if (this.#cancelled || this.#firstTokenAtMs !== null || this.#attempts > this.#o.maxRetries) return false;
+    if (this.#cancelled || this.#attempts > this.#o.maxRetries) return false;
     // A server that is closing refuses with a StateError; another one may take the request.
-    return error.retryable || (refused && error instanceof StateError);
+    if (!error.retryable && !(refused && error instanceof StateError)) return false;
+    return this.#firstTokenAtMs === null || this.#takeBackTokens();
+  }
+
+  #takeBackTokens(): boolean {
+    const { onToken, takeBackTokens } = this.#o.request;
+    return takeBackTokens === undefined ? onToken === undefined : takeBackTokens();
   }
 
   #finish(result: Pick<AttemptResult, 'outcome' | 'outputTokens' | 'error' | 'cachedTokens'>): void {

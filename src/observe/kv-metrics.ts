@@ -10,6 +10,7 @@ import type { MessengerCounts } from '../wire/messenger-counters.js';
 import { parseTraceparent } from '../wire/trace-context.js';
 import { BoundedLabel } from './bounded-label.js';
 import { CountedTotals } from './counted-total.js';
+import { failureReason } from './failure-reason.js';
 import { promClient } from './libraries.js';
 import { MetricSet } from './metric-set.js';
 import { type Observed, once } from './observed.js';
@@ -151,7 +152,8 @@ export class KvMetrics {
         set.add('transfers', { side, outcome });
         set.add('transferredBytes', { side }, timings.bytesDone);
         set.add('salvageableTokens', {}, salvageableTokens);
-        if (outcome === 'failed') set.add('transferFailures', { side, code: error?.code ?? 'ERR_KVT_INTERNAL' });
+        if (outcome === 'failed')
+          set.add('transferFailures', { side, code: error?.code ?? 'ERR_KVT_INTERNAL', reason: failureReason(error) });
         if (outcome !== 'completed') return;
         set.observe('transferBytes', { side }, timings.bytesDone);
         const [wholeMs, tailMs] = [transferMs(timings), exposedTailMs(timings)];

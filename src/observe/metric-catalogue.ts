@@ -2,6 +2,7 @@ import { ERROR_CODES } from '../errors.js';
 import { REQUEST_TRANSITIONS } from '../executor/request-states.js';
 import { RX_TRANSITIONS } from '../session/rx-session.js';
 import { TX_TRANSITIONS } from '../session/tx-session.js';
+import { FAILURE_REASONS } from './failure-reason.js';
 import { REFUSAL_KINDS } from './refusals.js';
 
 const SIDES = ['context', 'generation'] as const;
@@ -92,8 +93,8 @@ export const METRICS = {
   transferFailures: {
     type: 'counter',
     name: 'kv_transceiver_transfer_failures_total',
-    help: 'Failed transfers by class of error',
-    labels: { side: SIDES, code: CODES },
+    help: 'Failed transfers by class of error, and by the clock that ran out or who saw the failure',
+    labels: { side: SIDES, code: CODES, reason: FAILURE_REASONS },
   },
   transferredBytes: {
     type: 'counter',

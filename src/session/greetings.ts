@@ -5,6 +5,9 @@ import { Repeater } from './repeater.js';
 
 /** Less than the first repeat of a HELLO, so that each asks once more. */
 const PROOF_INTERVAL_MS = 200;
+/** How long an answer to a HELLO that was ended may still come, and how many of those are known. */
+const ANSWER_LIMIT_MS = 10_000;
+const MAX_ENDED = 1024;
 
 /** A HELLO, the version of its frame, and the connection that it came by. */
 export interface Claim {
@@ -36,6 +39,8 @@ export class Greetings {
   readonly #clock: Clock;
   readonly #newNonce: () => bigint;
   readonly #running = new Map<string, Greeting>();
+  /** Nonces of ended ones, oldest first. */
+  readonly #ended = new Map<bigint, { readonly endpoint: string; readonly atMs: number }>();
   readonly #repeater: Repeater;
 
   /** @param newNonce never the same twice, not guessable */
@@ -67,6 +72,8 @@ export class Greetings {
   ): void {
     const nonce = this.#newNonce();
     let attempts = 0;
+    const replaced = this.#running.get(endpoint);
+    if (replaced !== undefined) this.#remember(endpoint, replaced);
     const fresh = { proofNonce: null, proofAskedAtMs: Number.NEGATIVE_INFINITY, unreadable: 0 };
     this.#running.set(endpoint, { nonce, startedAtMs: this.#clock.now(), ...fresh, ...why });
     this.#repeater.start(endpoint, () => send(nonce, attempts++));
@@ -82,8 +89,16 @@ export class Greetings {
   }
 
   end(endpoint: string): void {
+    const greeting = this.#running.get(endpoint);
+    if (greeting !== undefined) this.#remember(endpoint, greeting);
     this.#running.delete(endpoint);
     this.#repeater.stop(endpoint);
+  }
+
+  /** Whether this rank asked there with this nonce and needs no answer any more: a HELLO that is repeated, or asked beside another, has several. */
+  wasEnded(endpoint: string, nonce: bigint): boolean {
+    const ended = this.#ended.get(nonce);
+    return ended?.endpoint === endpoint && this.#clock.now() - ended.atMs < ANSWER_LIMIT_MS;
   }
 
   /** Endpoints that are wanted as peers, and have not answered for this time. */
@@ -105,5 +120,15 @@ export class Greetings {
   close(): void {
     this.#repeater.stopAll();
     this.#running.clear();
+    this.#ended.clear();
+  }
+
+  #remember(endpoint: string, { nonce, proofNonce }: Greeting): void {
+    const atMs = this.#clock.now();
+    for (const asked of proofNonce === null ? [nonce] : [nonce, proofNonce]) this.#ended.set(asked, { endpoint, atMs });
+    for (const [asked, ended] of this.#ended) {
+      if (this.#ended.size <= MAX_ENDED && atMs - ended.atMs < ANSWER_LIMIT_MS) break;
+      this.#ended.delete(asked);
+    }
   }
 }

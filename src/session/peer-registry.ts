@@ -303,7 +303,7 @@ export class PeerRegistry {
     const self = this.#self();
     const isProof = greeting?.proofNonce === ack.nonce;
     if (greeting === undefined || self === null || (greeting.nonce !== ack.nonce && !isProof)) {
-      this.#counters.add('stale:HELLO_ACK');
+      this.#counters.add(this.#greetings.wasEnded(endpoint, ack.nonce) ? 'late_hello_acks' : 'stale:HELLO_ACK');
       return;
     }
     if (answer.accepted && (answer.rankInfo.endpoint !== endpoint || answer.rankInfo.incarnation !== incarnation)) {

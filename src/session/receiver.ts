@@ -460,7 +460,7 @@ export class Receiver {
     } as const;
     const what = this.#auxWaiters.has(session) ? 'no aux slot became free' : 'nothing';
     const text = `request ${session.rid} from ${writers}: ${what} within ${expired.limitMs} ms (${setting[expired.clock]})`;
-    const failure = { requestId: session.rid.toString(), peer: writers };
+    const failure = { requestId: session.rid.toString(), peer: writers, details: { clock: expired.clock } };
     this.#end(session, 'failed', new TransferTimeoutError(text, failure));
   }
 

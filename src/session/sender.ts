@@ -221,7 +221,8 @@ export class Sender {
         expired.clock === 'queue'
           ? `request ${session.rid}: ${missingReceivers(session)} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
           : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
-      this.#end(session, 'failed', new TransferTimeoutError(text, { requestId: session.rid.toString(), peer }));
+      const failure = { requestId: session.rid.toString(), peer, details: { clock: expired.clock } };
+      this.#end(session, 'failed', new TransferTimeoutError(text, failure));
     }
     this.flushAux();
   }

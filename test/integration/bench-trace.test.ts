@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import type { BenchOutput } from '../../src/cli/bench/output-contract.js';
+import type { BenchOutput, TtftSample } from '../../src/cli/bench/output-contract.js';
 import type { TraceFile } from '../../src/cli/bench/report/timeline-events.js';
 import type { TraceRow } from '../../src/cli/bench/trace/trace-row.js';
 import { runCli } from '../support/cli.js';
@@ -58,16 +58,35 @@ describe('bench trace', () => {
     expect(output.results.map(({ variant }) => variant)).toEqual(['monolithic', 'pipelined', 'pipelined-early-prefix']);
     for (const row of output.results) checkRow(row, output.results);
 
-    // The same requests in all variants, each at its time.
+    // The same requests in all variants and rounds, each at its time.
     const [first] = output.results as readonly [TraceRow];
-    for (const { samples, startedAtMs } of output.results) {
-      const bySeed = (all: TraceRow['samples']) => [...all].sort((a, b) => a.request - b.request);
-      bySeed(samples).forEach((sample, index) => {
-        const other = bySeed(first.samples)[index];
-        expect(sample.promptTokens).toBe(other?.promptTokens);
-        expect(sample.arrivedAtMs - startedAtMs).toBeCloseTo((other?.arrivedAtMs ?? 0) - first.startedAtMs, 6);
+    for (const { samples, rounds } of output.results) {
+      expect(rounds.map(({ requests }) => requests)).toEqual([13, 13, 14]);
+      const byRequest = (all: TraceRow['samples']) => [...all].sort((a, b) => a.request - b.request);
+      byRequest(samples).forEach((sample, index) => {
+        const other = byRequest(first.samples)[index] as TtftSample;
+        expect([sample.promptTokens, sample.round]).toEqual([other.promptTokens, other.round]);
+        const sinceOf = (one: TtftSample, row: Pick<TraceRow, 'rounds'>): number =>
+          one.arrivedAtMs - (row.rounds[one.round ?? -1]?.startedAtMs ?? Number.NaN);
+        expect(sinceOf(sample, { rounds })).toBeCloseTo(sinceOf(other, first), 6);
       });
     }
+    // In turns: no round of a variant begins before the others had the one before.
+    const turns = output.results
+      .flatMap(({ variant, rounds }) =>
+        rounds.map(({ round, startedAtMs, durationMs }) => ({ variant, round, startedAtMs, durationMs })),
+      )
+      .sort((a, b) => a.startedAtMs - b.startedAtMs);
+    expect(turns.map(({ round }) => round)).toEqual([0, 0, 0, 1, 1, 1, 2, 2, 2]);
+    expect([0, 3, 6].map((index) => turns[index]?.variant)).toEqual([
+      'monolithic',
+      'pipelined',
+      'pipelined-early-prefix',
+    ]);
+    turns.slice(1).forEach(({ startedAtMs }, index) => {
+      const before = turns[index] as (typeof turns)[0];
+      expect(startedAtMs).toBeGreaterThanOrEqual(before.startedAtMs + before.durationMs);
+    });
 
     const page = parseMarkup(readFileSync(join(report, 'report.html'), 'utf8'));
     const [, ...cells] = tableCells(page, 'Under load: what became of the requests');

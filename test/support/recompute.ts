@@ -60,8 +60,23 @@ export function recomputeTraceRow(
 ) {
   const done = doneOf(row);
   const first = Math.min(...row.samples.map((one) => one.arrivedAtMs));
-  const last = Math.max(...row.samples.map((one) => one.arrivedAtMs));
-  const durationMs = Math.max(...done.map((one) => one.arrivedAtMs + (one.finishedMark ?? 0))) - first;
+  const rounds = [...new Set(row.samples.map((one) => one.round ?? 0))]
+    .sort((a, b) => a - b)
+    .map((round) => {
+      const own = row.samples.filter((one) => (one.round ?? 0) === round);
+      const startedAtMs = Math.min(...own.map((one) => one.arrivedAtMs));
+      const ended = own
+        .filter((one) => one.outcome === 'completed')
+        .map((one) => one.arrivedAtMs + (one.finishedMark ?? 0));
+      return {
+        round,
+        requests: own.length,
+        startedAtMs,
+        arrivingMs: Math.max(...own.map((one) => one.arrivedAtMs)) - startedAtMs,
+        durationMs: ended.length === 0 ? 0 : Math.max(...ended) - startedAtMs,
+      };
+    });
+  const durationMs = total(rounds.map((one) => one.durationMs));
   const meanOf = (gaps: readonly number[]): number => total(gaps) / gaps.length;
   const good = done.filter(
     (one) => one.ttftMs <= slo.ttftMs && (one.tokenGapsMs.length === 0 || meanOf(one.tokenGapsMs) <= slo.tbtMs),
@@ -73,7 +88,8 @@ export function recomputeTraceRow(
     rejected: row.samples.filter((one) => one.outcome === 'rejected').length,
     startedAtMs: first,
     durationMs,
-    offeredRequestsPerSecond: (1000 * row.samples.length) / (last - first),
+    rounds,
+    offeredRequestsPerSecond: (1000 * row.samples.length) / total(rounds.map((one) => one.arrivingMs)),
     waitMs: spread(done.map((one) => one.waitMs)),
     queueMs: spread(done.map((one) => one.queueMs)),
     tbtMs: spread(done.flatMap((one) => one.tokenGapsMs)),

@@ -140,6 +140,8 @@ export type SampleOutcome = 'completed' | 'failed' | 'rejected';
 /** One request as it was measured. Marks are ms after it arrived, on the machine's monotonic clock. */
 export interface TtftSample {
   readonly request: number;
+  /** Of a replay whose variants take turns; absent in files of versions that replayed each at once: 0. */
+  readonly round?: number;
   readonly seed: string;
   /** When it arrived, ms after the first request of the run. */
   readonly arrivedAtMs: number;

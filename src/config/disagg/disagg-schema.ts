@@ -6,8 +6,7 @@ const wholeNumber = (min: number, max: number) => {
 };
 
 const ROUTERS = ['round_robin', 'least_loaded', 'prefix_overlap'] as const;
-const ROUTER_RULE = `must be ${ROUTERS.join(', ')}, or a map { type }`;
-const router = z.enum(ROUTERS, ROUTER_RULE);
+const router = z.enum(ROUTERS, `must be ${ROUTERS.join(', ')}, or a map { type }`);
 
 const STYLE_RULE = 'must be context_first or generation_first';
 export const scheduleStyleSchema = z.enum(['context_first', 'generation_first'], STYLE_RULE);
@@ -32,7 +31,7 @@ const workerShape = {
 const sectionShape = {
   numInstances: wholeNumber(1, 1024).nullable().default(null),
   urls: z.array(z.string('must be host:port'), 'must be a list of host:port').default([]),
-  router: z.union([router, z.object({ type: router })], ROUTER_RULE).default('round_robin'),
+  router: router.default('round_robin'),
 };
 
 export const sectionSchema = z.object({ ...sectionShape, ...workerShape });
@@ -52,4 +51,13 @@ export type RouterName = z.output<typeof router>;
 export const SECTIONS = { context: 'contextServers', generation: 'generationServers' } as const;
 export const FILE_KEYS: readonly string[] = Object.keys(fileSchema.shape);
 export const WORKER_KEYS: readonly string[] = Object.keys(workerShape);
+/** Also as a map, `{ type }`. */
+export const ROUTER_KEYS: readonly string[] = ['type'];
+/** Maps; one without entries is nothing in YAML, and means that all is left to its defaults. */
+export const MAP_KEYS: readonly string[] = ['engine', 'cacheTransceiverConfig'];
+
+export function isSectionKey(key: string | undefined): boolean {
+  return key === SECTIONS.context || key === SECTIONS.generation;
+}
+
 export const SECTION_KEYS: readonly string[] = [...Object.keys(sectionShape), ...WORKER_KEYS];

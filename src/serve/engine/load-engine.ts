@@ -1,18 +1,20 @@
 import { pathToFileURL } from 'node:url';
-import { ConfigError } from '../../errors.js';
+import { ConfigError, KvTransceiverError } from '../../errors.js';
 import { MAX_STOP_TOKENS } from '../link/link-limits.js';
-import type { ServeEngine, ServeEngineFactory } from './serve-engine.js';
+import type { ServeEngine, ServeEngineFactory, ServeEngineSection } from './serve-engine.js';
 import { tinyServeEngine } from './tiny-serve-engine.js';
 
 /**
  * @param module absolute path of a module whose default export is a `ServeEngineFactory`; null: the tiny engine
- * @throws ConfigError when the module cannot be loaded or gives no engine
+ * @throws ConfigError when the module cannot be loaded, refuses its settings (then with `details.problems`) or gives no engine
  */
 export async function loadEngine(
   module: string | null,
   settings: Readonly<Record<string, unknown>>,
+  { role, tensorParallelSize }: ServeEngineSection,
 ): Promise<ServeEngine> {
-  if (module === null) return tinyServeEngine(settings);
+  const section = { role, tensorParallelSize };
+  if (module === null) return tinyServeEngine(settings, section);
   let factory: unknown;
   try {
     factory = ((await import(pathToFileURL(module).href)) as { readonly default?: unknown }).default;
@@ -22,10 +24,29 @@ export async function loadEngine(
   }
   if (typeof factory !== 'function')
     throw new ConfigError(`--engine ${module}: its default export must be a function that returns an engine`);
-  const engine = await (factory as ServeEngineFactory)(settings);
+  const engine = await made(factory as ServeEngineFactory, module, settings, section);
   const problem = problemOf(engine);
   if (problem !== null) throw new ConfigError(`--engine ${module}: ${problem}`);
   return engine;
+}
+
+async function made(
+  factory: ServeEngineFactory,
+  module: string,
+  settings: Readonly<Record<string, unknown>>,
+  section: ServeEngineSection,
+): Promise<ServeEngine> {
+  try {
+    return await factory(settings, section);
+  } catch (cause) {
+    const message = cause instanceof Error ? cause.message : String(cause);
+    if (!(cause instanceof ConfigError)) {
+      if (cause instanceof KvTransceiverError) throw cause;
+      throw new ConfigError(`--engine ${module} failed: ${message.split('\n')[0]}`, { cause });
+    }
+    if (Array.isArray(cause.details['problems'])) throw cause;
+    throw new ConfigError(message, { cause, details: { problems: [{ setting: 'engine', message }] } });
+  }
 }
 
 /** Asked here, where the module is known by name, rather than at the first request. */

@@ -22,6 +22,12 @@ export interface ServeRank {
   createEngine(parts: ServeRankParts): ModelEngine;
 }
 
+/** What the section of the YAML file says besides. */
+export interface ServeEngineSection {
+  readonly role: 'context' | 'generation';
+  readonly tensorParallelSize: number;
+}
+
 /** A model as `kv-transceiver serve` runs it: the front process asks for its name, limits and text, a worker process for its ranks. */
 export interface ServeEngine {
   /** Name in the API. */
@@ -35,17 +41,19 @@ export interface ServeEngine {
   readonly identity?: string;
   readonly codec: TextCodec;
   /** @throws ConfigError for a split it cannot do */
-  ranks(options: {
-    readonly role: 'context' | 'generation';
-    readonly tensorParallelSize: number;
-  }): readonly ServeRank[];
+  ranks(section: ServeEngineSection): readonly ServeRank[];
 }
 
 /**
- * What the default export of a module given to `--engine` must be. Called once in each process.
+ * What the default export of a module given to `--engine` must be. Called for each section in the front, before anything is started, and once in
+ * each worker. A `ConfigError` is reported with file, line and key: those of its `details.problems` (`setting` counts from the section on,
+ * `engine.seed`), or of the map.
  * @param settings the map `engine` of the YAML file, as it stands there
  */
-export type ServeEngineFactory = (settings: Readonly<Record<string, unknown>>) => ServeEngine | Promise<ServeEngine>;
+export type ServeEngineFactory = (
+  settings: Readonly<Record<string, unknown>>,
+  section: ServeEngineSection,
+) => ServeEngine | Promise<ServeEngine>;
 
 /** Equal exactly when two processes run the same model with the same limits. */
 export function engineLabel({ model, maxModelTokens, vocabularySize, identity = '' }: ServeEngine): string {

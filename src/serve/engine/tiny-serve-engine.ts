@@ -1,5 +1,7 @@
 import { z } from 'zod';
+import { KeySpelling } from '../../config/key-spelling.js';
 import { nearestKey } from '../../config/nearest-key.js';
+import type { ConfigProblem } from '../../config/problem.js';
 import { camelCase } from '../../config/setting-keys.js';
 import { ConfigError } from '../../errors.js';
 import {
@@ -13,7 +15,7 @@ import {
 import type { LlmRequest } from '../../executor/request.js';
 import { buildPageTable, kvHeadShard } from '../../mapping/index.js';
 import { BYTE_VOCABULARY, ByteCodec } from '../text/byte-codec.js';
-import type { ServeEngine } from './serve-engine.js';
+import type { ServeEngine, ServeEngineSection } from './serve-engine.js';
 
 const wholeNumber = (min: number, max: number) => {
   const rule = `must be a whole number from ${min} to ${max}`;
@@ -30,17 +32,18 @@ const settingsSchema = z.object({
   dtype: z.enum(['float32', 'bfloat16'], 'must be float32 or bfloat16').default('bfloat16'),
 });
 
+const ANY_SECTION: ServeEngineSection = { role: 'context', tensorParallelSize: 1 };
+
 /**
  * The tiny engine behind an API: a real transformer with random weights over bytes. Its answers mean nothing; that they are the right ones
  * proves every page that was moved for them.
- * @throws ConfigError naming the setting
+ * @throws ConfigError with every setting to change in `details.problems`
  */
-export function tinyServeEngine(given: Readonly<Record<string, unknown>>): ServeEngine {
-  const { seed, maxModelTokens, tokensPerBlock, cacheTokens, dtype } = settingsOf(given);
-  if (cacheTokens < maxModelTokens)
-    throw new ConfigError(
-      `engine: cache_tokens is ${cacheTokens}; it must hold one request of max_model_tokens, ${maxModelTokens}`,
-    );
+export function tinyServeEngine(
+  given: Readonly<Record<string, unknown>>,
+  section: ServeEngineSection = ANY_SECTION,
+): ServeEngine {
+  const { seed, maxModelTokens, tokensPerBlock, cacheTokens, dtype } = settingsOf(given, section);
   const config = { ...TINY_MODEL, seed, vocabularySize: BYTE_VOCABULARY };
   let shared: TinyModel | null = null;
   return {
@@ -51,10 +54,8 @@ export function tinyServeEngine(given: Readonly<Record<string, unknown>>): Serve
     identity: `seed ${seed}, ${dtype}`,
     codec: new ByteCodec(),
     ranks: ({ tensorParallelSize: size }) => {
-      if (config.attentionHeads % size !== 0)
-        throw new ConfigError(
-          `tensor_parallel_size is ${size}; the tiny engine has ${config.attentionHeads} heads to split, use a divisor`,
-        );
+      const problem = splitProblem(size);
+      if (problem !== null) throw rejection([problem]);
       shared ??= new TinyModel(config);
       const model = shared;
       const layerGroups = tinyLayerGroups(config, {
@@ -83,19 +84,58 @@ function samplingOf({ sampling }: LlmRequest): Sampling {
   return { kind: 'seeded', ...sampling };
 }
 
-function settingsOf(given: Readonly<Record<string, unknown>>): z.output<typeof settingsSchema> {
-  const known = Object.keys(settingsSchema.shape);
-  const named = Object.fromEntries(
-    Object.entries(given).map(([key, value]) => {
-      if (known.includes(camelCase(key))) return [camelCase(key), value];
-      const nearest = nearestKey(key, known);
-      throw new ConfigError(
-        `engine.${key} is not a setting of the tiny engine: ${nearest === null ? `known are ${known.join(', ')}` : `did you mean ${nearest}?`}`,
-      );
-    }),
-  );
+const KNOWN = Object.keys(settingsSchema.shape);
+
+function settingsOf(
+  given: Readonly<Record<string, unknown>>,
+  section: ServeEngineSection,
+): z.output<typeof settingsSchema> {
+  const problems: ConfigProblem[] = [];
+  const named: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(given)) {
+    const name = camelCase(key);
+    if (!KNOWN.includes(name)) problems.push({ setting: `engine.${key}`, message: unknownText(key) });
+    else if (Object.hasOwn(named, name))
+      problems.push({ setting: `engine.${name}`, message: 'is given in two spellings; remove one' });
+    else named[name] = value;
+  }
   const parsed = settingsSchema.safeParse(named);
-  if (parsed.success) return parsed.data;
-  const [issue] = parsed.error.issues;
-  throw new ConfigError(`engine.${issue?.path.join('.')} ${issue?.message}`);
+  for (const { path, message } of parsed.error?.issues ?? []) {
+    const [name = ''] = path.map(String);
+    problems.push({ setting: `engine.${name}`, message: `${message}, got ${shown(named[name])}` });
+  }
+  if (parsed.success && parsed.data.cacheTokens < parsed.data.maxModelTokens)
+    problems.push({
+      setting: 'engine.cacheTokens',
+      message: `is ${parsed.data.cacheTokens}; it must hold one request of maxModelTokens, ${parsed.data.maxModelTokens}`,
+    });
+  const split = splitProblem(section.tensorParallelSize);
+  if (split !== null) problems.push(split);
+  if (!parsed.success || problems.length > 0) throw rejection(problems, given);
+  return parsed.data;
+}
+
+function unknownText(key: string): string {
+  const nearest = nearestKey(key, KNOWN);
+  return `is not a setting of the tiny engine: ${nearest === null ? `known are ${KNOWN.join(', ')}` : `did you mean ${nearest}?`}`;
+}
+
+function splitProblem(tensorParallelSize: number): ConfigProblem | null {
+  const { attentionHeads } = TINY_MODEL;
+  if (attentionHeads % tensorParallelSize === 0) return null;
+  const message = `is ${tensorParallelSize}; the tiny engine has ${attentionHeads} heads to split, use a divisor`;
+  return { setting: 'tensorParallelSize', message };
+}
+
+function rejection(found: readonly ConfigProblem[], given: Readonly<Record<string, unknown>> = {}): ConfigError {
+  const spelling = new KeySpelling(given, [...KNOWN, 'tensorParallelSize'], 'snake_case');
+  const problems = found.map(({ setting, message }) => ({ setting, message: spelling.text(message) }));
+  const texts = problems.map(({ setting, message }) => `${spelling.text(setting)} ${message}`);
+  return new ConfigError(texts.join('\n'), { details: { problems } });
+}
+
+function shown(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, 64));
+  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'a map';
+  return value === null ? 'nothing' : String(value);
 }

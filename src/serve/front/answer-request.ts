@@ -114,14 +114,18 @@ function parsed<S extends z.ZodObject>(schema: S, body: unknown): z.output<S> {
   if (issue?.code === 'unrecognized_keys') {
     const key = (issue.keys[0] ?? '').slice(0, 64);
     const name = path === '' ? key : `${path}.${key}`;
-    const nearest = path === '' ? nearestKey(key, Object.keys(schema.shape)) : null;
-    throw badRequest(
-      `${name} is not a parameter of this endpoint${nearest === null ? '' : `; did you mean ${nearest}?`}`,
-      name,
-    );
+    throw badRequest(`${name} is not a parameter of this endpoint${path === '' ? hintFor(key, schema) : ''}`, name);
   }
   if (path === '') throw badRequest('the body must be a JSON object');
-  throw badRequest(`${path} ${issue?.message}`, path);
+  const isMissing = issue?.path.length === 1 && !Object.hasOwn(body as object, path);
+  throw badRequest(isMissing ? `${path} is missing; it ${issue?.message}` : `${path} ${issue?.message}`, path);
+}
+
+function hintFor(key: string, schema: z.ZodObject): string {
+  if (key === 'messages') return '; chats go to /v1/chat/completions';
+  if (key === 'prompt') return '; prompts go to /v1/completions';
+  const nearest = nearestKey(key, Object.keys(schema.shape));
+  return nearest === null ? '' : `; did you mean ${nearest}?`;
 }
 
 function checkModel(model: string, engine: ServeEngine): void {

@@ -9,7 +9,7 @@ import { SERVE_LOG_LINES } from '../serve-log.js';
 import type { AdmissionGate } from './admission-gate.js';
 import type { AnswerLimits, AnswerRequest } from './answer-request.js';
 import type { AnswerHead, AnswerShape } from './answer-shape.js';
-import { type AnswerPiece, AnswerStream } from './answer-stream.js';
+import { AnswerStream } from './answer-stream.js';
 import { eventOf, eventStream } from './event-stream.js';
 import type { FrontMetrics } from './front-metrics.js';
 import { ApiError, apiErrorOf } from './openai-error.js';
@@ -79,9 +79,9 @@ export async function answerRoute(
   const run = { parts, answer, head, shape, startedAtMs };
   try {
     // Errors before the first token have a status of their own.
-    const first = await answer.next();
+    await answer.begun();
     parts.metrics.firstToken((clock.now() - startedAtMs) / 1000);
-    return request.stream ? streamed(c, run, first) : await whole(c, run, first);
+    return request.stream ? streamed(c, run) : await whole(c, run);
   } catch (error) {
     reportInternal(parts, id, error);
     throw apiErrorOf(error, id);
@@ -106,21 +106,15 @@ interface Run {
   readonly startedAtMs: number;
 }
 
-async function whole(c: FrontContext, run: Run, first: AnswerPiece | null): Promise<Response> {
+async function whole(c: FrontContext, run: Run): Promise<Response> {
   const { answer, shape, head } = run;
-  let text = '';
-  const tokens: number[] = [];
-  for (let piece = first; piece !== null; piece = await answer.next()) {
-    text += piece.text;
-    tokens.push(...piece.tokens);
-  }
-  const end = finished(run);
-  return c.json(shape.whole(head, { text, tokens }, end) as Record<string, unknown>);
+  const piece = await answer.whole();
+  return c.json(shape.whole(head, piece, finished(run)) as Record<string, unknown>);
 }
 
-function streamed(c: FrontContext, run: Run, first: AnswerPiece | null): Response {
+function streamed(c: FrontContext, run: Run): Response {
   const { parts, answer } = run;
-  const events = eventsOf(run, first);
+  const events = eventsOf(run);
   const body = eventStream({
     clock: parts.clock,
     next: async () => (await events.next()).value ?? null,
@@ -137,12 +131,13 @@ function streamed(c: FrontContext, run: Run, first: AnswerPiece | null): Respons
   return c.body(body);
 }
 
-async function* eventsOf(run: Run, first: AnswerPiece | null): AsyncGenerator<string, null> {
+async function* eventsOf(run: Run): AsyncGenerator<string, null> {
   const { parts, answer, shape, head } = run;
   try {
     const opening = shape.opening(head);
     if (opening !== null) yield eventOf(opening);
-    for (let piece = first; piece !== null; piece = await answer.next()) yield eventOf(shape.part(head, piece));
+    for (let piece = await answer.next(); piece !== null; piece = await answer.next())
+      yield eventOf(shape.part(head, piece));
     const end = finished(run);
     yield eventOf(shape.closing(head, end));
     if (head.includeUsage) yield eventOf(shape.usage(head, end));

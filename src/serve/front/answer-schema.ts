@@ -24,6 +24,7 @@ const only = (values: readonly (string | number | boolean | null)[], why: string
     .refine((value) => value === undefined || value === null || values.some((one) => one === value), why)
     .optional();
 const ONE_ANSWER = 'must be 1: a request has one answer (pipelined transfer moves the cache of one sequence)';
+const PLAIN_TEXT = 'must be text: answers have no other format; leave response_format out';
 const absent = (what: string) => only([], `is not supported: ${what}`);
 
 const sharedShape = {
@@ -75,15 +76,19 @@ export const completionSchema = z.strictObject({
   logprobs: absent('this server returns no probabilities'),
 });
 
-const part = z.object({ type: z.literal('text', 'must be text; this server reads nothing else'), text });
-const message = z.object({
+const part = z.object(
+  { type: z.literal('text', 'must be text; this server reads nothing else'), text },
+  'must be a map with type and text',
+);
+const messageShape = {
   role: z.enum(
     ['system', 'developer', 'user', 'assistant', 'tool'],
     'must be system, developer, user, assistant or tool',
   ),
   content: z.union([text, z.array(part)], 'must be text or a list of text parts'),
   tool_calls: absent('this server has no tools'),
-});
+};
+const message = z.object(messageShape, 'must be a map with role and content');
 /** A body of `/v1/chat/completions`. */
 export const chatSchema = z.strictObject({
   ...sharedShape,
@@ -92,7 +97,7 @@ export const chatSchema = z.strictObject({
   tools: only([], 'is not supported: this server has no tools'),
   tool_choice: only(['none', 'auto'], 'is not supported: this server has no tools'),
   parallel_tool_calls: ignored,
-  response_format: z.strictObject({ type: z.literal('text') }, 'is not supported: answers are plain text').nullish(),
+  response_format: z.strictObject({ type: z.literal('text', PLAIN_TEXT) }, PLAIN_TEXT).nullish(),
   logprobs: only([false], 'must be false: this server returns no probabilities'),
   top_logprobs: absent('this server returns no probabilities'),
   modalities: ignored,

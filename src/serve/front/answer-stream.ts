@@ -33,13 +33,17 @@ type Phase =
  * Why: a reader that is slow must not cost memory: what comes meanwhile is kept as text of one string and handed over in one piece, at most
  *   `maxTokens` of it.
  * Ordering: the end of an answer is seen when its token arrives, not when it is read, so that nobody computes what nobody will get.
+ * Invariant: what `next` has handed over is never taken back; while it has handed over nothing, a failed try may be repeated from the start.
  */
 export class AnswerStream {
   readonly #endTokens: ReadonlySet<number>;
-  readonly #decoder: TokenDecoder;
-  readonly #stops: StopMatcher;
+  readonly #codec: TextCodec;
+  readonly #stop: readonly string[];
   readonly #call: CoordinatorCall;
+  #decoder: TokenDecoder;
+  #stops: StopMatcher;
   #phase: Phase = { kind: 'running' };
+  #isHandedOver = false;
   #text = '';
   #tokens: number[] = [];
   #count = 0;
@@ -47,6 +51,8 @@ export class AnswerStream {
 
   constructor(coordinator: DisaggCoordinator, codec: TextCodec, request: AnswerRequest, traceparent: string) {
     this.#endTokens = request.ignoreEnd ? new Set() : codec.endTokens;
+    this.#codec = codec;
+    this.#stop = request.stop;
     this.#decoder = codec.decoder();
     this.#stops = new StopMatcher(request.stop);
     const { promptTokens, maxTokens, sampling } = request;
@@ -58,6 +64,7 @@ export class AnswerStream {
       stopTokens: [...this.#endTokens],
       traceparent,
       onToken: (token) => this.#onToken(token),
+      takeBackTokens: () => this.#takeBack(),
     });
     void this.#call.result.then((result) => this.#onResult(result));
   }
@@ -82,21 +89,53 @@ export class AnswerStream {
     this.#call.cancel();
   }
 
+  /** Waits for the first token, and hands over nothing. @throws what ended the answer before it had one */
+  async begun(): Promise<void> {
+    await this.#until(() => this.#count > 0);
+  }
+
   /** What came since the last call; waits for something. Null: the answer is whole. @throws what ended it otherwise */
   async next(): Promise<AnswerPiece | null> {
-    for (;;) {
-      if (this.#text !== '' || this.#tokens.length > 0) {
-        const piece = { text: this.#text, tokens: this.#tokens };
-        this.#text = '';
-        this.#tokens = [];
-        return piece;
-      }
-      if (this.#phase.kind === 'ended') return null;
+    // Text without a token: what was held back until the end.
+    const isMore = (): boolean => this.#tokens.length > 0 || this.#text !== '';
+    await this.#until(isMore);
+    return isMore() ? this.#handOver() : null;
+  }
+
+  /** All of it, of which nothing was handed over before. @throws what ended it otherwise */
+  async whole(): Promise<AnswerPiece> {
+    await this.#until(() => false);
+    return this.#handOver();
+  }
+
+  /** Waits until `holds`, or the answer is whole. @throws what ended it otherwise, once what there was is handed over */
+  async #until(holds: () => boolean): Promise<void> {
+    while (!holds()) {
+      if (this.#phase.kind === 'ended') return;
       if (this.#phase.kind === 'failed') throw this.#phase.error;
       await new Promise<void>((resolve) => {
         this.#wake = resolve;
       });
     }
+  }
+
+  #handOver(): AnswerPiece {
+    this.#isHandedOver = true;
+    const piece = { text: this.#text, tokens: this.#tokens };
+    this.#text = '';
+    this.#tokens = [];
+    return piece;
+  }
+
+  /** A try failed. False: somebody has seen of it, or it has all that the answer needs. */
+  #takeBack(): boolean {
+    if (this.#isHandedOver || this.#phase.kind !== 'running') return false;
+    this.#decoder = this.#codec.decoder();
+    this.#stops = new StopMatcher(this.#stop);
+    this.#text = '';
+    this.#tokens = [];
+    this.#count = 0;
+    return true;
   }
 
   #onToken(token: number): void {

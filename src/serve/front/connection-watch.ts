@@ -53,13 +53,20 @@ export function watchConnections(server: Server, stallLimitMs: number): void {
   });
   server.on('clientError', (error: NodeJS.ErrnoException, socket) => {
     const isUnderWay = [...(connections.get(socket)?.answers ?? [])].some(({ headersSent }) => headersSent);
-    if (socket.writable && !isUnderWay && error.code !== 'ECONNRESET') socket.write(answerOf(error.code));
+    if (socket.writable && !isUnderWay && error.code !== 'ECONNRESET') socket.write(answerOf(clientError(error.code)));
     socket.destroy();
+  });
+  // Node would answer these two itself, or not at all.
+  server.on('checkExpectation', (_, answer: ServerResponse) => {
+    const { status, body } = new ApiError(417, 'of expect only 100-continue is known; leave the header out');
+    answer.writeHead(status, { 'content-type': 'application/json', connection: 'close' }).end(JSON.stringify(body));
+  });
+  server.on('connect', (_, socket) => {
+    socket.end(answerOf(new ApiError(405, 'CONNECT is not possible here; this is no proxy')));
   });
 }
 
-function answerOf(code: string | undefined): string {
-  const { status, body } = clientError(code);
+function answerOf({ status, body }: ApiError): string {
   const text = JSON.stringify(body);
   return (
     `HTTP/1.1 ${status} ${STATUS_CODES[status]}\r\nconnection: close\r\ncontent-type: application/json\r\n` +
@@ -76,6 +83,9 @@ function clientError(code: string | undefined): ApiError {
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
       return new ApiError(413, 'the chunk extensions of the body are too large', { code: 'body_too_large' });
     default:
-      return new ApiError(400, 'this is no HTTP request');
+      return new ApiError(
+        400,
+        'this is no HTTP request; the server speaks plain HTTP 1.1 (TLS belongs to a proxy in front of it)',
+      );
   }
 }

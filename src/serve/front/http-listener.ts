@@ -1,9 +1,10 @@
 import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { createAdaptorServer, type HttpBindings } from '@hono/node-server';
+import { getRequestListener, type HttpBindings } from '@hono/node-server';
 import type { Hono } from 'hono';
 import { ConfigError } from '../../errors.js';
 import { watchConnections } from './connection-watch.js';
+import { ApiError } from './openai-error.js';
 
 export interface HttpListenerOptions {
   readonly app: Hono<{ Bindings: HttpBindings }>;
@@ -39,27 +40,38 @@ export class HttpListener {
   /** @throws ConfigError for an address that cannot be listened on */
   static async open(options: HttpListenerOptions): Promise<HttpListener> {
     const { app, hostname, port, maxConnections, headersTimeoutMs, requestTimeoutMs, stallLimitMs } = options;
-    const server = createAdaptorServer({
-      fetch: (request, env) => {
+    const answer = getRequestListener(
+      (request, env) => {
         const bindings = env as HttpBindings;
+        const { incoming } = bindings;
         // What was read from a connection before it was ended is answered to nobody.
-        if (bindings.incoming.socket.destroyed) return new Response(null, { status: 499 });
+        if (incoming.socket.destroyed) return new Response(null, { status: 499 });
+        if (incoming.headers.host === undefined && incoming.httpVersion === '1.1')
+          return refusal(new ApiError(400, 'the host header is missing; HTTP 1.1 demands one'));
         return app.fetch(request, bindings);
       },
-      // The library would put its own Request and Response in the place of the global ones.
-      overrideGlobalObjects: false,
-      createServer,
-      // For clients of HTTP 1.0, which name none.
-      hostname: 'localhost',
-      serverOptions: {
+      {
+        // The library would put its own Request and Response in the place of the global ones.
+        overrideGlobalObjects: false,
+        // For clients of HTTP 1.0, which name none.
+        hostname: 'localhost',
+        // What no request can be made of; everything behind that the application answers.
+        errorHandler: () => refusal(new ApiError(400, 'the path or the host header of the request cannot be read')),
+      },
+    );
+    const server = createServer(
+      {
         maxHeaderSize: MAX_HEADER_BYTES,
         headersTimeout: headersTimeoutMs,
         requestTimeout: requestTimeoutMs,
         keepAliveTimeout: KEEP_ALIVE_MS,
         connectionsCheckingInterval: CHECK_INTERVAL_MS,
         noDelay: true,
+        // Answered above, in the shape of every error.
+        requireHostHeader: false,
       },
-    }) as Server;
+      (incoming, outgoing) => void answer(incoming, outgoing),
+    );
     server.maxConnections = maxConnections;
     watchConnections(server, stallLimitMs);
     await new Promise<void>((resolve, reject) => {
@@ -93,4 +105,8 @@ export class HttpListener {
   abort(): void {
     this.#server.closeAllConnections();
   }
+}
+
+function refusal({ status, body }: ApiError): Response {
+  return Response.json(body, { status });
 }

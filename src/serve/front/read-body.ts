@@ -39,11 +39,21 @@ export async function readJson(request: Request, limitBytes: number): Promise<un
     // The bytes are the client's; saying which one is wrong would help nobody.
     throw badRequest('the body is not UTF-8');
   }
+  if (text.trim() === '') throw badRequest('the body is empty; it must be a JSON object');
   try {
     return JSON.parse(text) as unknown;
   } catch (error) {
-    const why =
-      error instanceof SyntaxError ? error.message.replaceAll(/\s+/g, ' ').slice(0, 120) : 'it cannot be read';
-    throw badRequest(`the body is not JSON: ${why}`);
+    throw badRequest(`the body is not JSON: ${whyNot(error, text)}`);
   }
+}
+
+/** The parser's words name a place or a character; what it quotes of the body the client has. */
+function whyNot(error: unknown, text: string): string {
+  const { message } = error as Error;
+  const character = /^Unexpected token '(.+?)', /su.exec(message)?.[1];
+  const position = /at position (\d+)/.exec(message)?.[1];
+  if (/end of JSON input|Unterminated/.test(message) || Number(position) === text.length)
+    return `it ends too early, after ${text.length} characters`;
+  const where = position === undefined ? '' : ` at character ${Number(position) + 1}`;
+  return character === undefined ? `it cannot be read${where}` : `${JSON.stringify(character)} is not expected${where}`;
 }

@@ -8,6 +8,7 @@ import { Observation } from '../../observe/observation.js';
 import { loadEngine } from '../engine/load-engine.js';
 import { engineLabel, type ServeEngine } from '../engine/serve-engine.js';
 import type { WorkerLink } from '../link/worker-link.js';
+import { inSection, type Rejection } from '../located-error.js';
 import { checkServable } from '../servable.js';
 import type { LogLevel, ServeLog } from '../serve-log.js';
 import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
@@ -20,6 +21,8 @@ import { WorkerSide } from './worker-side.js';
 
 export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOptions, 'app' | 'hostname' | 'port'> {
   readonly config: DisaggConfig;
+  /** Of the file that it was read from. */
+  readonly rejection: Rejection;
   /** Absolute path; null: the tiny engine. */
   readonly engineModule: string | null;
   readonly controlHost: string | null;
@@ -61,18 +64,16 @@ export class ServeFront {
    * @throws ConfigError for what a change of the settings would mend, CapabilityError for what this machine lacks
    */
   static async open(options: ServeFrontOptions): Promise<ServeFront> {
-    const { config, engineModule, controlHost, logLevel } = options;
-    checkServable(config.context);
-    checkServable(config.generation);
+    const { config, engineModule, controlHost, logLevel, rejection } = options;
+    const groups = [config.context, config.generation];
+    for (const group of groups) await inSection(rejection, group.role, () => checkServable(group));
     const onWarning = options.log.warn;
     const clock = new SystemClock();
-    const engine = await loadEngine(engineModule, config.context.engine);
+    const [engine, other] = (await Promise.all(
+      groups.map((group) => inSection(rejection, group.role, () => loadEngine(engineModule, group.engine, group))),
+    )) as [ServeEngine, ServeEngine];
     const label = engineLabel(engine);
-    const other = engineLabel(await loadEngine(engineModule, config.generation.engine));
-    if (other !== label)
-      throw new ConfigError(
-        `the engines of both sides must be the same: context has ${label}; generation has ${other}`,
-      );
+    await inSection(rejection, 'generation', () => checkSameEngine(label, engineLabel(other)));
     for (const { setting, message } of config.warnings) onWarning(`${setting}: ${message}`);
     if (!isLoopback(config.hostname))
       onWarning(
@@ -82,11 +83,12 @@ export class ServeFront {
     const shared = { clock, config, engineModule, engineLabel: label, controlHost, logLevel, onWarning };
     let listener: HttpListener | null = null;
     try {
-      for (const group of [config.context, config.generation]) sides.push(await WorkerSide.open({ ...shared, group }));
+      for (const group of groups)
+        sides.push(await inSection(rejection, group.role, () => WorkerSide.open({ ...shared, group })));
       const front = ServeFront.#assemble(options, clock, engine, sides);
       listener = await front.#listen(options, clock);
       front.#listener = listener;
-      await Promise.all(sides.map((side) => side.start()));
+      await Promise.all(sides.map((side) => inSection(rejection, side.role, () => side.start())));
       return front;
     } catch (error) {
       for (const side of sides) side.kill();
@@ -198,4 +200,10 @@ export class ServeFront {
   #linkNamed(name: string): WorkerLink | undefined {
     return this.#sides.flatMap(({ links }) => links).find((link) => link.name === name);
   }
+}
+
+function checkSameEngine(context: string, generation: string): void {
+  if (context === generation) return;
+  const message = `the engines of both sides must be the same: context has ${context}; generation has ${generation}`;
+  throw new ConfigError(message, { details: { problems: [{ setting: 'engine', message }] } });
 }

@@ -109,7 +109,7 @@ export class WorkerKeeper {
     this.#onFirst = null;
   }
 
-  #exited({ how, isFinal }: WorkerExit): void {
+  #exited({ how, isFinal, problems }: WorkerExit): void {
     const { clock, link, onWarning } = this.#o;
     // At once: its requests may still be repeated elsewhere.
     if (this.#state.kind !== 'stopped') link.detach(`its process ${how}`);
@@ -125,7 +125,7 @@ export class WorkerKeeper {
       this.#onGone();
       this.#onFirst.reject(
         isFinal
-          ? new ConfigError(`${link.name}: ${how}`)
+          ? new ConfigError(`${link.name}: ${how}`, problems === null ? {} : { details: { problems } })
           : new ResourceError(`${link.name} ${how} before it was ready`),
       );
       this.#onFirst = null;

@@ -1,5 +1,6 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
+import type { ConfigProblem } from '../../config/index.js';
 import type { WorkerCommand, WorkerNotice } from '../worker/worker-channel.js';
 import type { WorkerSettings } from '../worker/worker-settings.js';
 
@@ -19,6 +20,8 @@ export interface WorkerExit {
   readonly how: string;
   /** Another try could only fail the same way. */
   readonly isFinal: boolean;
+  /** Settings of its section that it cannot run with; null: none are to blame. */
+  readonly problems: readonly ConfigProblem[] | null;
 }
 
 /** A process that was asked for; see `WorkerProcess`. */
@@ -45,7 +48,8 @@ export class WorkerProcess implements LaunchedWorker {
     const end = (how: string): void => {
       if (this.#ended) return;
       this.#ended = true;
-      events.onExit({ how: this.#fatal?.message ?? how, isFinal: this.#fatal?.retryable === false });
+      const { message, retryable, problems = null } = this.#fatal ?? {};
+      events.onExit({ how: message ?? how, isFinal: retryable === false, problems });
     };
     this.#child.on('message', (message) => {
       const notice = message as WorkerNotice;

@@ -34,6 +34,7 @@ const LINK_LIMIT_MS = 15_000;
  */
 export class WorkerSide {
   readonly links: readonly WorkerLink[];
+  readonly role: DisaggServerGroup['role'];
   /** The section's setting. */
   readonly tracing: boolean;
   readonly #clock: Clock;
@@ -42,11 +43,13 @@ export class WorkerSide {
 
   private constructor(
     clock: Clock,
+    role: DisaggServerGroup['role'],
     front: FrontLinks,
     links: readonly WorkerLink[],
     keepers: ReadonlyMap<string, WorkerKeeper>,
     tracing: boolean,
   ) {
+    this.role = role;
     this.#clock = clock;
     this.#front = front;
     this.links = links;
@@ -97,7 +100,7 @@ export class WorkerSide {
       } else link.attach(`tcp://${url}`);
       return link;
     });
-    return new WorkerSide(clock, front, links, keepers, resolved.config.tracing);
+    return new WorkerSide(clock, group.role, front, links, keepers, resolved.config.tracing);
   }
 
   /** Starts the workers of this machine. @returns when each is ready @throws the first error that one of them ends with */
@@ -162,9 +165,12 @@ function controlHostOf({ group, controlHost, config }: WorkerSideOptions): {
     throw new ConfigError('--control-host 0.0.0.0 is no address to answer to; name the one that workers reach');
   if (controlHost !== null) return { bind: controlHost, advertise: null };
   if (hosts.every(isLoopback)) return { bind: '127.0.0.1', advertise: null };
-  if (isLoopback(config.hostname) || config.hostname === '0.0.0.0')
-    throw new ConfigError(
-      `${group.role}_servers.urls names other machines, and they must be able to answer: give the address of this one that they reach (--control-host)`,
-    );
+  if (isLoopback(config.hostname) || config.hostname === '0.0.0.0') {
+    const message =
+      'names other machines, and they must be able to answer: give the address of this one that they reach (--control-host)';
+    throw new ConfigError(`${group.role}_servers.urls ${message}`, {
+      details: { problems: [{ setting: 'urls', message }] },
+    });
+  }
   return { bind: config.hostname, advertise: null };
 }

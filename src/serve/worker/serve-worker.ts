@@ -44,7 +44,7 @@ export class ServeWorker {
   static async open(settings: WorkerSettings, log: ServeLog): Promise<ServeWorker> {
     const clock = new SystemClock();
     const config = await resolvedConfig(settings);
-    const engine = await loadEngine(settings.engineModule, settings.group.engine);
+    const engine = await loadEngine(settings.engineModule, settings.group.engine, settings.group);
     const observation = new WorkerObservation({ config: config.config, clock, logger: log.logger });
     const ranks = await openRanks({ settings, config, clock, log, observation }, engine);
     try {

@@ -1,5 +1,6 @@
 // Entry of a worker process that the front started.
 import { KvTransceiverError } from '../../errors.js';
+import { sectionProblems } from '../located-error.js';
 import { serveLog } from '../serve-log.js';
 import { ServeWorker } from './serve-worker.js';
 import type { WorkerCommand, WorkerNotice } from './worker-channel.js';
@@ -50,7 +51,10 @@ function fail(error: unknown): void {
   const message = error instanceof Error ? error.message : String(error);
   const retryable = !(error instanceof KvTransceiverError) || error.retryable;
   if (process.connected && process.send !== undefined)
-    process.send({ kind: 'fatal', message, retryable } satisfies WorkerNotice, () => void end(0, 1));
+    process.send(
+      { kind: 'fatal', message, retryable, problems: sectionProblems(error) } satisfies WorkerNotice,
+      () => void end(0, 1),
+    );
   else void end(0, 1);
 }
 

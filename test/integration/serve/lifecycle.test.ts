@@ -206,14 +206,18 @@ describe('what cannot be started', () => {
     [
       'pipelining, context first',
       { ...localConfig(), schedule_style: 'context_first' },
-      /enablePipelinedTransfer needs the destination pages/,
+      /bad\.yaml:\d+: .*enable_pipelined_transfer: needs the destination pages/,
     ],
     [
       'pages of no use',
       { ...localConfig(), engine: { ...ENGINE, cache_token: 3 } },
-      /engine\.cache_token is not a setting of the tiny engine: did you mean cacheTokens\?/,
+      /bad\.yaml:\d+: engine\.cache_token: is not a setting of the tiny engine: did you mean cache_tokens\?/,
     ],
-    ['a split that cannot be', localConfig({ context: { tensor_parallel_size: 3 } }), /tensor_parallel_size is 3/],
+    [
+      'a split that cannot be',
+      localConfig({ context: { tensor_parallel_size: 3 } }),
+      /bad\.yaml:\d+: context_servers\.tensor_parallel_size: is 3/,
+    ],
     [
       'two models',
       localConfig({ top: { engine: {} }, generation: { engine: { seed: 5 } } }),
@@ -235,11 +239,16 @@ describe('what cannot be started', () => {
     const config = served.file('bad.yaml', localConfig({ generation: { schedule: 'overlap' } }));
     const result = await runCli(['serve', '--config', config, '--port', '0', '--engine', module]);
     expect([result.code, result.stdout]).toEqual([1, '']);
-    expect(result.stderr).toMatch(/generation-0: schedule 'overlap' enqueues a decode step before/);
+    expect(result.stderr).toMatch(
+      /bad\.yaml:\d+: generation_servers\.schedule: schedule 'overlap' enqueues a decode step before/,
+    );
   });
 
   it.each<[readonly string[], RegExp]>([
-    [['--config', '/nonexistent.yaml'], /cannot read \/nonexistent\.yaml \(ENOENT\)/],
+    [['--config', '/nonexistent.yaml'], /cannot read \/nonexistent\.yaml \(there is no such file\)/],
+    [['--config', '/'], /cannot read \/ \(it is a folder\)/],
+    [['--config', '/dev/zero'], /\/dev\/zero has more than 4194304 bytes; is it the right file/],
+    [['--config', process.execPath], /has more than 4194304 bytes|is not text in UTF-8/],
     [['--port', '70000'], /--port/],
     [['--conifg', 'x'], /did you mean --config\?/],
   ])('%j', async (args, message) => {

@@ -10,7 +10,7 @@ import {
   withQuickDefaults,
 } from '../../../src/cli/bench/ttft/ttft-options.js';
 import { contextWarmTokens, generationWarmTokens, policyOf } from '../../../src/cli/bench/ttft/variants.js';
-import { planClosedLoop, planTrace, type RequestGroup } from '../../../src/cli/bench/ttft/workload.js';
+import { planClosedLoop, planTrace, type RequestGroup, randomRequest } from '../../../src/cli/bench/ttft/workload.js';
 import { readOptions } from '../../../src/cli/options.js';
 import { UsageError } from '../../../src/cli/usage-error.js';
 
@@ -141,15 +141,25 @@ describe('trace', () => {
     { timestampMs: 300, inputTokens: 512, outputTokens: 1, hashIds: [0] },
   ];
 
-  it('replays the same arrivals for each variant, with prompts of its own', () => {
-    const groups = planTrace(optionsOf('--trace', 'x', '--speed', '2'), trace);
-    expect(groups.map((group) => group.requests[0]?.variant)).toEqual([
-      'monolithic',
-      'pipelined',
-      'pipelined-early-prefix',
-    ]);
-    for (const group of groups) expect(group.requests.map((request) => request.arrivalMs)).toEqual([0, 100]);
+  it('replays the same arrivals for each variant in turns, with prompts of its own', () => {
+    const options = optionsOf('--trace', 'x', '--speed', '2');
+    const groups = planTrace(options, shapesFor(options), trace, 2);
+    const variants = ['monolithic', 'pipelined', 'pipelined-early-prefix'];
+    // As many rounds as there are requests, another variant first in each.
+    expect(groups.map((group) => group.requests[0]?.variant)).toEqual([...variants, ...variants.slice(1), variants[0]]);
+    expect(
+      groups.map(({ requests }) => requests.map(({ request, arrivalMs, round }) => [request, arrivalMs, round])),
+    ).toEqual([[[0, 0, 0]], [[0, 0, 0]], [[0, 0, 0]], [[1, 0, 1]], [[1, 0, 1]], [[1, 0, 1]]]);
     expect(new Set(groups.map((group) => group.requests[0]?.seed)).size).toBe(3);
+  });
+
+  it('finds in each round what its variant had computed before, on both servers', () => {
+    const options = optionsOf('--trace', 'x');
+    const again = [...trace, { timestampMs: 500, inputTokens: 700, outputTokens: 1, hashIds: [0, 7] }];
+    const [, , last] = planTrace({ ...options, variants: ['pipelined'] }, shapesFor(options), again, 3);
+    expect(
+      last?.requests.map(({ contextWarmTokens, generationWarmTokens }) => [contextWarmTokens, generationWarmTokens]),
+    ).toEqual([[512, 512]]);
   });
 });
 
@@ -206,11 +216,11 @@ describe('runGroup', () => {
     let inFlight = 0;
     let mostInFlight = 0;
     const log: string[] = [];
-    const groups = planTrace(optionsOf('--trace', 'x', '--variants', 'pipelined'), [
-      { timestampMs: 0, inputTokens: 1, outputTokens: 1, hashIds: [0] },
-      { timestampMs: 0, inputTokens: 1, outputTokens: 1, hashIds: [0] },
-      { timestampMs: 1, inputTokens: 1, outputTokens: 1, hashIds: [0] },
-    ]);
+    const requests = [0, 0, 1].map((arrivalMs, request) => ({
+      ...randomRequest({ seed: 1 }, 'pipelined', 1, 0, request),
+      arrivalMs,
+    }));
+    const groups: readonly RequestGroup[] = [{ label: 'pipelined', requests }];
     const arrivals: (number | null)[] = [];
     await runGroup(
       {

@@ -25,6 +25,7 @@ async function messageWith(heldRequests: number): Promise<string> {
     1,
     Uint32Array.from({ length: 256 }, (_, token) => token),
     192,
+    'exact',
   ).then(
     () => null,
     (error: unknown) => error,

@@ -95,7 +95,7 @@ generation_servers:
     );
     expect(problemsOf(pipelined)).toEqual([
       expect.stringMatching(
-        /^disagg\.yaml:1: context_servers\.cache_transceiver_config\.enable_pipelined_transfer: .*scheduleStyle to generation_first/,
+        /^disagg\.yaml:1: context_servers\.cache_transceiver_config\.enable_pipelined_transfer: needs .*set schedule_style to generation_first/,
       ),
     ]);
     expect(
@@ -144,7 +144,7 @@ describe('a wrong file is refused with line and key', () => {
         'disagg.yaml:2: node_id: must be a whole number from 0 to 255, got 256',
         'disagg.yaml:4: context_servers.urls: must be a list of host:port, got "host:1"',
         'disagg.yaml:5: context_servers.router: must be round_robin, least_loaded, prefix_overlap, or a map { type }, got "fastest"',
-        'disagg.yaml:6: generation_servers: must be a map of settings',
+        'disagg.yaml:6: generation_servers: must be a map of settings, got 2',
       ],
     ],
     [
@@ -176,7 +176,7 @@ describe('a wrong file is refused with line and key', () => {
       'cache_transceiver_config:\n  kv_transfer_timeout_ms: 0\ncontext_servers:\ngeneration_servers:\n',
       [
         expect.stringMatching(
-          /^disagg\.yaml:2: cache_transceiver_config\.kv_transfer_timeout_ms: kvTransferTimeoutMs must be a finite/,
+          /^disagg\.yaml:2: cache_transceiver_config\.kv_transfer_timeout_ms: must be a finite/,
         ) as unknown as string,
       ],
     ],
@@ -184,7 +184,7 @@ describe('a wrong file is refused with line and key', () => {
       'servers of a pair that disagree',
       'context_servers:\n  cache_transceiver_config: { backend: NIXL }\ngeneration_servers:\n  cache_transceiver_config:\n    backend: HOST\n',
       [
-        'disagg.yaml:5: generation_servers.cache_transceiver_config.backend: backend: the context server uses NIXL, the generation server HOST; set both to the same',
+        'disagg.yaml:5: generation_servers.cache_transceiver_config.backend: the context server uses NIXL, the generation server HOST; set both to the same',
       ],
     ],
     [
@@ -197,12 +197,12 @@ describe('a wrong file is refused with line and key', () => {
       'nodeId: 1\nnode_id: 1\ncontext_servers:\ngeneration_servers:\n',
       [expect.stringMatching(/node_id: is given in two spellings; remove one$/) as unknown as string],
     ],
-    ['a key given twice', 'port: 1\nport: 2\n', ['disagg.yaml:2: Map keys must be unique']],
+    ['a key given twice', 'port: 1\nport: 2\n', ['disagg.yaml:2: port: is given twice; remove one']],
     ['no YAML', 'port: [1\ncontext_servers: {', [expect.stringMatching(/^disagg\.yaml:\d: /) as unknown as string]],
     [
       'two documents',
       `${MINIMAL}---\n${MINIMAL}`,
-      [expect.stringMatching(/^disagg\.yaml:3: .*multiple documents/) as unknown as string],
+      [expect.stringMatching(/^disagg\.yaml:3: .*more than one document; remove the line ---/) as unknown as string],
     ],
   ])('%s', (_, text, expected) => {
     const problems = problemsOf(text);

@@ -115,7 +115,7 @@ describe('names', () => {
   it('one setting under two spellings', () => {
     const { message } = rejection({ kvTransferTimeoutMs: 1, kv_transfer_timeout_ms: 2 });
     expect(message).toBe(
-      'cacheTransceiverConfig: kvTransferTimeoutMs is given twice, as kvTransferTimeoutMs and as kv_transfer_timeout_ms; remove one',
+      'cacheTransceiverConfig: kvTransferTimeoutMs is given twice, as "kvTransferTimeoutMs" and as "kv_transfer_timeout_ms"; remove one',
     );
   });
 

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import {
+  type CoordinatorRequest,
   type CoordinatorResult,
   DEFAULT_EPOCH_MS,
   DisaggCoordinator,
@@ -32,8 +33,8 @@ function setup(options: Partial<DisaggCoordinatorOptions> = {}) {
     ...options,
   });
   const results: CoordinatorResult[] = [];
-  const submit = (promptTokens = tokens(8)) => {
-    const call = coordinator.submit({ promptTokens, maxTokens: 2 });
+  const submit = (promptTokens = tokens(8), more: Partial<CoordinatorRequest> = {}) => {
+    const call = coordinator.submit({ promptTokens, maxTokens: 2, ...more });
     void call.result.then((result) => results.push(result));
     return call;
   };
@@ -198,12 +199,68 @@ describe('retry', () => {
     ['a first token that the user has seen', new PeerLostError('gone'), true],
   ])('not after %s', async (_, error, withToken) => {
     const s = setup();
-    s.submit();
+    s.submit(tokens(8), { onToken: () => {} });
     const g0 = s.generations[0] as FakeServer;
     if (withToken) g0.last.events.onToken?.(1, 0);
     finish(g0, { outcome: 'failed', error });
     await s.clock.turn();
     expect(s.results).toMatchObject([{ outcome: 'failed', attempts: 1, error }]);
+  });
+
+  it.each([
+    ['of a user who waits for all of them', false, true, 2],
+    ['that are taken back', true, true, 2],
+    ['that can not be taken back', true, false, 1],
+  ])('after tokens %s', async (_, isGiven, isTakenBack, attempts) => {
+    const s = setup();
+    const given: [number, number][] = [];
+    let asked = 0;
+    const takeBackTokens = (): boolean => {
+      asked += 1;
+      return isTakenBack;
+    };
+    const onToken = (token: number, index: number): void => void given.push([token, index]);
+    s.submit(tokens(8), isGiven ? { onToken, takeBackTokens } : {});
+    const [g0, g1] = s.generations as [FakeServer, FakeServer];
+    const first = g0.last;
+    await s.clock.advance(10);
+    first.events.onToken?.(5, 0);
+    first.end({ outcome: 'failed', error: new PeerLostError('gone') });
+    await s.clock.turn();
+    first.events.onToken?.(6, 1);
+    expect(asked).toBe(isGiven ? 1 : 0);
+    if (attempts === 2) {
+      await s.clock.advance(10);
+      for (const token of [7, 8]) g1.last.events.onToken?.(token, token - 7);
+      finish(g1, { outputTokens: [7, 8] });
+      await s.clock.turn();
+    }
+    const expected =
+      attempts === 2 ? { outcome: 'completed', outputTokens: [7, 8], firstTokenAtMs: 20 } : { outcome: 'failed' };
+    expect(s.results).toMatchObject([{ attempts, ...expected }]);
+    const second =
+      attempts === 2
+        ? [
+            [7, 0],
+            [8, 1],
+          ]
+        : [];
+    expect(given).toEqual(isGiven ? [[5, 0], ...second] : []);
+  });
+
+  it('does not take back tokens for an error that no other try would mend', async () => {
+    const s = setup();
+    let asked = 0;
+    const takeBackTokens = (): boolean => {
+      asked += 1;
+      return true;
+    };
+    s.submit(tokens(8), { onToken: () => {}, takeBackTokens });
+    const g0 = s.generations[0] as FakeServer;
+    g0.last.events.onToken?.(5, 0);
+    finish(g0, { outcome: 'failed', error: new CompatibilityError('other heads') });
+    await s.clock.turn();
+    expect([asked, s.results.length]).toEqual([0, 1]);
   });
 
   it('not after a cancel, also one that comes first', async () => {

@@ -1,7 +1,8 @@
 import { Counter, Registry } from 'prom-client';
 import { describe, expect, it } from 'vitest';
 import { readBounceStats } from '../../../src/agent/bounce-stats.js';
-import { ConfigError } from '../../../src/errors.js';
+import { ConfigError, TransferTimeoutError } from '../../../src/errors.js';
+import { failureReason } from '../../../src/observe/failure-reason.js';
 import { KvMetrics } from '../../../src/observe/kv-metrics.js';
 import { METRICS } from '../../../src/observe/metric-catalogue.js';
 import { TransferPair } from '../../sim-lite/transfer-pair.js';
@@ -85,6 +86,34 @@ describe('metrics of a transfer', () => {
     expect(later('aux_slots{state="used"}')).toBe(0);
   });
 
+  it('tell failures by the clock that ran out', async () => {
+    const pair = await TransferPair.create();
+    const metrics = new KvMetrics();
+    metrics.attach({ transceiver: pair.generation.transceiver });
+    const transfer = new ObservedTransfer(pair);
+    transfer.ask();
+    // The context server knows nothing of the request, and says so no more.
+    await pair.run(200_000, 500);
+    const [settled] = pair.generation.settled;
+    expect(settled?.error?.code).toBe('ERR_KVT_TRANSFER_TIMEOUT');
+    const { clock } = settled?.error?.details ?? {};
+    const at = await scraped(metrics);
+    const labels = `side="generation",code="ERR_KVT_TRANSFER_TIMEOUT",reason="${String(clock)}_clock"`;
+    expect(at(`transfer_failures_total{${labels}}`)).toBe(1);
+  });
+
+  it.each([
+    [{ clock: 'queue' }, 'queue_clock'],
+    [{ clock: 'progress', remoteCode: 'ERR_KVT_TRANSPORT' }, 'progress_clock'],
+    [{ remoteCode: 'ERR_KVT_TRANSPORT' }, 'remote'],
+    // A peer's word may be anything.
+    [{ remoteCode: 'ERR_OTHER' }, 'local'],
+    [{ clock: 'sun' }, 'local'],
+    [{}, 'local'],
+  ])('a failure with %j is %s', (details, reason) => {
+    expect(failureReason(new TransferTimeoutError('late', { details }))).toBe(reason);
+  });
+
   it('count failures by class, refused frames by reason and retained pages that were released without proof', async () => {
     const { pair, deliver } = await openToAnybody();
     const metrics = new KvMetrics();
@@ -98,7 +127,7 @@ describe('metrics of a transfer', () => {
     await pair.run(4000);
     const lost = await scraped(metrics);
     expect(lost('transfers_total{side="generation",outcome="failed"}')).toBe(1);
-    expect(lost('transfer_failures_total{side="generation",code="ERR_KVT_PEER_LOST"}')).toBe(1);
+    expect(lost('transfer_failures_total{side="generation",code="ERR_KVT_PEER_LOST",reason="local"}')).toBe(1);
     expect(lost('salvageable_tokens_total')).toBe(8);
     expect(lost('retained_sessions')).toBe(1);
     expect(lost('sessions{side="generation",state="failed"}')).toBe(1);

@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { tinyServeEngine } from '../../../src/serve/engine/tiny-serve-engine.js';
 import { readChat, readCompletion } from '../../../src/serve/front/answer-request.js';
+import { chatSchema, completionSchema } from '../../../src/serve/front/answer-schema.js';
 import { ApiError } from '../../../src/serve/front/openai-error.js';
 
 const engine = tinyServeEngine({ max_model_tokens: 64, cache_tokens: 64 });
@@ -118,6 +119,7 @@ describe('what is refused', () => {
     ['fractions', { prompt: [1.5] }, 'prompt', /one text or one list/],
     ['long prompt', { prompt: 'x'.repeat(64) }, 'prompt', /prompt has 64 tokens; kvt-tiny takes at most 63/],
     ['no prompt', { prompt: undefined }, 'prompt', /one text or one list/],
+    ['messages', { messages: [] }, 'messages', /chats go to \/v1\/chat\/completions/],
   ])('completion: %s', (_, fields, param, message) => {
     const refused = refusal(() => completion(fields));
     expect(refused).toMatchObject({ status: 400, param, type: 'invalid_request_error' });
@@ -135,13 +137,63 @@ describe('what is refused', () => {
     ],
     ['no content', { messages: [{ role: 'user' }] }, 'messages.0.content', /text or a list/],
     ['tools', { tools: [{ type: 'function' }] }, 'tools', /no tools/],
-    ['json', { response_format: { type: 'json_object' } }, 'response_format.type', /text/],
-    ['prompt', { prompt: 'a' }, 'prompt', /not a parameter/],
+    [
+      'json',
+      { response_format: { type: 'json_object' } },
+      'response_format.type',
+      /^response_format\.type must be text: answers/,
+    ],
+    ['prompt', { prompt: 'a' }, 'prompt', /not a parameter of this endpoint; prompts go to \/v1\/completions/],
     ['limit', { max_completion_tokens: 60 }, 'max_completion_tokens', /max_completion_tokens may be 58/],
   ])('chat: %s', (_, fields, param, message) => {
     const refused = refusal(() => chat(fields));
     expect(refused).toMatchObject({ status: 400, param });
     expect(refused.message).toMatch(message);
+  });
+
+  it('names what is missing', () => {
+    expect(refusal(() => readCompletion({ prompt: 'a' }, limits)).message).toBe('model is missing; it must be text');
+    expect(refusal(() => readChat({ model: 'kvt-tiny' }, limits)).message).toBe(
+      'messages is missing; it must be a list of messages',
+    );
+  });
+
+  it('has words of its own for every parameter and every kind of value', () => {
+    const values = [
+      true,
+      false,
+      0,
+      1.5,
+      -1,
+      1e30,
+      'x',
+      '',
+      [],
+      [[]],
+      [1],
+      [{}],
+      {},
+      { type: 'x' },
+      { include_usage: 3 },
+    ];
+    let refused = 0;
+    for (const [schema, act] of [
+      [completionSchema, completion],
+      [chatSchema, chat],
+    ] as const)
+      for (const key of Object.keys(schema.shape))
+        for (const value of values) {
+          try {
+            act({ [key]: value });
+          } catch (error) {
+            if (!(error instanceof ApiError)) throw error;
+            refused += 1;
+            const { message } = error.body.error;
+            expect(message).not.toMatch(/invalid|expected|received|unrecognized|undefined|\bstring\b|\binteger\b/i);
+            expect(message).toMatch(new RegExp(`^(model |${key})`));
+          }
+        }
+    expect(refused).toBeGreaterThan(400);
   });
 
   it.each([[null], [[]], ['text'], [3]])('a body that is %j', (body) => {

@@ -8,6 +8,8 @@ import { loadEngine } from '../../../src/serve/engine/load-engine.js';
 
 const read = (file: string): string => readFileSync(new URL(`../../../docs/${file}`, import.meta.url), 'utf8');
 
+const SECTION = { role: 'context', tensorParallelSize: 1 } as const;
+
 describe('docs/serve.md', () => {
   it('lists every option with the default that holds', () => {
     const rows = [...read('serve.md').matchAll(/^\| (`--.*?) \|\s*(.*?)\s*\|/gm)];
@@ -34,8 +36,8 @@ describe('docs/serve.md', () => {
     for (const [key, value] of Object.entries(stated))
       expect(read('serve.md')).toMatch(new RegExp(`\`${key}\` \\(${value}`));
     const [byDefault, explicit] = await Promise.all([
-      loadEngine(null, {}),
-      loadEngine(null, { ...stated, dtype: 'bfloat16' }),
+      loadEngine(null, {}, SECTION),
+      loadEngine(null, { ...stated, dtype: 'bfloat16' }, SECTION),
     ]);
     expect(explicit.maxModelTokens).toBe(byDefault.maxModelTokens);
     expect(explicit.tokensPerBlock).toBe(byDefault.tokensPerBlock);
@@ -47,6 +49,6 @@ describe('an engine of the user’s', () => {
     ['is not there', '/nonexistent/engine.mjs', /cannot be loaded/],
     ['is no engine', fileURLToPath(new URL('../../../src/clock.ts', import.meta.url)), /its default export must be/],
   ])('%s', async (_, module, message) => {
-    await expect(loadEngine(module, {})).rejects.toThrow(message);
+    await expect(loadEngine(module, {}, SECTION)).rejects.toThrow(message);
   });
 });

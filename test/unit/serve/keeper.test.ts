@@ -28,7 +28,7 @@ function setup() {
     onWarning: (message) => warnings.push(message),
   });
   const last = (): Launched => launched.at(-1) as Launched;
-  const exit = (how = 'was ended by SIGKILL'): void => last().events.onExit({ how, isFinal: false });
+  const exit = (how = 'was ended by SIGKILL'): void => last().events.onExit({ how, isFinal: false, problems: null });
   return { clock, link, keeper, launched, warnings, last, exit };
 }
 
@@ -75,9 +75,11 @@ describe('worker keeper', () => {
   it('gives up when the first one cannot start, and says why', async () => {
     const first = setup();
     const refused = first.keeper.start();
-    first.last().events.onExit({ how: 'engine.seed must be a whole number', isFinal: true });
+    const problems = [{ setting: 'engine.seed', message: 'must be a whole number' }];
+    first.last().events.onExit({ how: 'engine.seed must be a whole number', isFinal: true, problems });
     await expect(refused).rejects.toThrow(ConfigError);
     await expect(refused).rejects.toThrow('context-0: engine.seed must be a whole number');
+    await expect(refused).rejects.toMatchObject({ details: { problems } });
     const second = setup();
     const ended = second.keeper.start();
     second.exit('ended with code 1');

@@ -1,7 +1,7 @@
 import type { TraceRow } from '../trace/trace-row.js';
 import { chart, type Series } from './chart.js';
 import { type Html, html } from './html.js';
-import { type LoadMeasure, loadSeries } from './load-series.js';
+import { type LoadAxis, type LoadMeasure, loadAxis, loadSeries } from './load-series.js';
 import { linearScale } from './scale.js';
 import { table } from './table.js';
 
@@ -15,24 +15,30 @@ const FIGURES: readonly { readonly measure: LoadMeasure; readonly title: string;
   { measure: 'decoding', title: 'Decoding', yTitle: 'requests' },
 ];
 
-/** Load over time, one chart for each measure, all variants from their own first arrival on. */
+/** Load over time, one chart for each measure, all variants in the time that they had for themselves. */
 export function loadSection(rows: readonly TraceRow[]): Html {
-  const lengthMs = Math.max(1, ...rows.map(({ durationMs }) => durationMs));
+  const axis = loadAxis(rows);
+  const rounds = axis.beginsMs.size;
+  const turns =
+    rounds < 2
+      ? 'time counts from its first one'
+      : `they take turns in ${rounds} rounds, and time counts while a variant has its turn, each round as long as the slowest of them needed; rounds begin at ${beginsOf(axis)} s`;
   return html`<section id="load"><h2>Load over time</h2>
-<p>Every variant replays the same arrivals; time counts from its first one. Each value is the mean of an interval.</p>
-${FIGURES.map((figure) => loadFigure(rows, lengthMs, figure))}</section>
+<p>Every variant replays the same arrivals; ${turns}. Each value is the mean of an interval.</p>
+${FIGURES.map((figure) => loadFigure(rows, axis, figure))}</section>
 `;
 }
 
 function loadFigure(
   rows: readonly TraceRow[],
-  lengthMs: number,
+  axis: LoadAxis,
   { measure, title, yTitle }: (typeof FIGURES)[number],
 ): Html {
+  const { lengthMs } = axis;
   // The same for all variants by design: one line says it.
   const drawn = measure === 'arriving' ? rows.slice(0, 1) : rows;
   const series = drawn.map((row): Series => {
-    const { intervalMs, values } = loadSeries(row, measure, lengthMs, DRAWN_INTERVALS);
+    const { intervalMs, values } = loadSeries(row, measure, axis, DRAWN_INTERVALS);
     const points = values.map((value, index) => [((index + 0.5) * intervalMs) / 1000, value] as const);
     return {
       name: measure === 'arriving' ? 'all variants' : row.variant,
@@ -41,7 +47,7 @@ function loadFigure(
     };
   });
   const peak = Math.max(0, ...series.flatMap(({ points }) => points.map(([, value]) => value)));
-  const coarse = drawn.map((row) => loadSeries(row, measure, lengthMs, TABLE_INTERVALS));
+  const coarse = drawn.map((row) => loadSeries(row, measure, axis, TABLE_INTERVALS));
   const summary = series
     .map(({ name, points }) => `${name}: at most ${show(Math.max(0, ...points.map(([, value]) => value)))} ${yTitle}`)
     .join('; ');
@@ -52,7 +58,7 @@ function loadFigure(
       summary,
       x: linearScale(lengthMs / 1000, 6),
       y: linearScale(peak, 4),
-      xTitle: 'seconds after the first arrival',
+      xTitle: axis.beginsMs.size < 2 ? 'seconds after the first arrival' : 'seconds of the turns of a variant',
       yTitle,
       series,
     },
@@ -65,6 +71,10 @@ function loadFigure(
       ]),
     ),
   );
+}
+
+function beginsOf({ beginsMs }: LoadAxis): string {
+  return [...beginsMs.values()].map((ms) => (ms / 1000).toFixed(1)).join(', ');
 }
 
 function show(value: number): string {

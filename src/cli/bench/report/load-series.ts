@@ -1,4 +1,5 @@
 import type { TtftRow, TtftSample } from '../output-contract.js';
+import { roundsOf } from '../trace/trace-row.js';
 import { completedOf } from './report-output.js';
 
 /** A quantity over time: mean of each of equally long intervals. */
@@ -35,15 +36,42 @@ const MEASURES: Readonly<Record<LoadMeasure, (sample: TtftSample) => Weighted | 
   },
 };
 
-/** The load of a row from its first arrival on. Requests that were not completed count only as they arrive. */
-export function loadSeries(row: TtftRow, measure: LoadMeasure, lengthMs: number, intervals: number): LoadSeries {
+/**
+ * Time as a variant has it: its rounds, one behind the other. A round is as long as the slowest variant needed for it, so that the same arrivals lie at
+ * the same place for all of them.
+ */
+export interface LoadAxis {
+  readonly lengthMs: number;
+  /** Begin of each round on it. */
+  readonly beginsMs: ReadonlyMap<number, number>;
+}
+
+export function loadAxis(rows: readonly Pick<TtftRow, 'samples'>[]): LoadAxis {
+  const longestMs = new Map<number, number>();
+  for (const { samples } of rows)
+    for (const { round, durationMs, arrivingMs } of roundsOf(samples))
+      longestMs.set(round, Math.max(longestMs.get(round) ?? 0, durationMs, arrivingMs));
+  const beginsMs = new Map<number, number>();
+  let lengthMs = 0;
+  for (const [round, roundMs] of [...longestMs].sort(([a], [b]) => a - b)) {
+    beginsMs.set(round, lengthMs);
+    lengthMs += roundMs;
+  }
+  return { lengthMs: Math.max(1, lengthMs), beginsMs };
+}
+
+/** The load of a row over the axis. Requests that were not completed count only as they arrive. */
+export function loadSeries(row: TtftRow, measure: LoadMeasure, axis: LoadAxis, intervals: number): LoadSeries {
+  const { lengthMs, beginsMs } = axis;
   const intervalMs = lengthMs / intervals;
   const values = new Array<number>(intervals).fill(0);
-  const startMs = startOf(row);
+  const startsMs = new Map(roundsOf(row.samples).map(({ round, startedAtMs }) => [round, startedAtMs]));
   for (const sample of measure === 'arriving' ? row.samples : completedOf(row)) {
     const span = MEASURES[measure](sample);
     if (span === null) continue;
-    const [begin, end] = [span.begin - startMs, Math.min(span.end - startMs, lengthMs)];
+    const { round = 0 } = sample;
+    const shiftMs = (beginsMs.get(round) ?? 0) - (startsMs.get(round) ?? 0);
+    const [begin, end] = [span.begin + shiftMs, Math.min(span.end + shiftMs, lengthMs)];
     for (
       let index = Math.max(0, Math.floor(begin / intervalMs));
       index < intervals && index * intervalMs < end;
@@ -54,8 +82,4 @@ export function loadSeries(row: TtftRow, measure: LoadMeasure, lengthMs: number,
     }
   }
   return { intervalMs, values };
-}
-
-export function startOf({ samples }: Pick<TtftRow, 'samples'>): number {
-  return samples.reduce((least, { arrivedAtMs }) => Math.min(least, arrivedAtMs), samples[0]?.arrivedAtMs ?? 0);
 }

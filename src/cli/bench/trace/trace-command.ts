@@ -17,7 +17,7 @@ import { TtftCluster } from '../ttft/ttft-cluster.js';
 import { linkOf, sideSettings } from '../ttft/ttft-plan.js';
 import { warmUp } from '../ttft/warm-up.js';
 import { LoadRunner, loadClock } from './load-runner.js';
-import { describeTraceRun, planTraceRun, type TracePlan, traceWorkerSettings } from './trace-plan.js';
+import { describeTraceRun, planTraceRun, type TracePlan, traceWorkerSettings, turnsOf } from './trace-plan.js';
 import { type TraceRow, traceRow } from './trace-row.js';
 import { traceHeadlines, traceRatios, traceTable } from './trace-text.js';
 
@@ -110,9 +110,11 @@ function rowsOf({ options, shapes, concurrency }: TracePlan, samples: SampleTabl
   return rows.map((row) => traceRow(row, { ttftMs: options.sloTtftMs, tbtMs: options.sloTbtMs }));
 }
 
-function settingsOf({ options, shapes, pools, traceName, trace }: TracePlan): Readonly<Record<string, unknown>> {
+function settingsOf(plan: TracePlan): Readonly<Record<string, unknown>> {
+  const { options, shapes, pools, traceName, trace } = plan;
   return {
     ...options,
+    rounds: turnsOf(plan).rounds,
     trace: traceName,
     linkGbps: linkOf(options),
     tokensPerHashId: trace.blockTokens,

@@ -73,11 +73,16 @@ export const TRACE_OPTIONS = {
     onOff,
     'off',
   ),
+  rounds: value(
+    'N',
+    'pieces of the trace in which the variants take turns; 1: each replays all of it at once; default: 3, or 6 from 300 requests on',
+    read.count(1, 1000),
+  ),
   sloTtftMs: value('MS', 'a request is good when its first token comes within this', read.positiveNumber, '500'),
   sloTbtMs: value('MS', 'and the mean time between its tokens is at most this', read.positiveNumber, '50'),
   variants: value(
     'LIST',
-    `variants to run, one after another over the same arrivals: ${TRACE_VARIANTS.join(', ')}`,
+    `variants to run, in turns over the same arrivals: ${TRACE_VARIANTS.join(', ')}`,
     read.list(read.choice('variant', TRACE_VARIANTS)),
   ),
 } as const;

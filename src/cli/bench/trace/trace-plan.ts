@@ -16,7 +16,8 @@ import { formatBytes } from '../text-table.js';
 import { describePools, type PoolSizes, sidePoolsOf } from '../ttft/pool-size.js';
 import { checkPorts, describeSide, type ServerOptions, type ServersPlan, workerSettings } from '../ttft/ttft-plan.js';
 import type { WorkerSettings } from '../ttft/worker-messages.js';
-import { type RequestGroup, variantsFor } from '../ttft/workload.js';
+import { type RequestGroup, standingCaches, variantsFor } from '../ttft/workload.js';
+import { defaultRounds, inRounds } from './rounds.js';
 import { type ScaledTrace, scaleTrace } from './scaled-trace.js';
 import { checkTraceOptions, TRACE_OPTIONS, TRACE_VARIANTS, type TraceOptions } from './trace-options.js';
 
@@ -54,7 +55,7 @@ export async function planTraceRun(args: readonly string[]): Promise<TracePlan> 
     options.lengthScale,
   );
   const pools = poolsOf(options, shapes);
-  const groups = planGroups(options, trace);
+  const groups = planGroups(options, shapes, trace);
   await requireAgent('--agent', options.agent);
   const traceName = options.trace ?? SHIPPED_TRACE_NAME;
   return { options, concurrency: options.concurrency, shapes, pools, groups, traceName, trace };
@@ -62,14 +63,16 @@ export async function planTraceRun(args: readonly string[]): Promise<TracePlan> 
 
 /**
  * Each variant replays the same arrivals. The salt keeps one variant's prompts out of the next one's cache hits.
- * @returns one group for each variant
+ * @returns one group for each round and variant, the variants in turns
  */
 export function planGroups(
-  options: Pick<TraceOptions, 'variants' | 'model' | 'seed'>,
+  options: Pick<TraceOptions, 'variants' | 'model' | 'seed' | 'rounds' | 'poolTokens' | 'generationReuse'>,
+  shapes: Shapes,
   { requests, blockTokens }: ScaledTrace,
 ): readonly RequestGroup[] {
   const chosen = options.variants ?? TRACE_VARIANTS;
-  return variantsFor({ ...options, variants: chosen }, 1).map((variant) => {
+  const caches = standingCaches(options, shapes, options.poolTokens, options.generationReuse === 'on');
+  const whole = variantsFor({ ...options, variants: chosen }, 1).map((variant) => {
     const salt = mixSeed(options.seed, TRACE_VARIANTS.indexOf(variant));
     return {
       label: variant,
@@ -86,6 +89,7 @@ export function planGroups(
       })),
     };
   });
+  return inRounds(whole, options.rounds ?? defaultRounds(requests.length), caches);
 }
 
 /** The server of one side. */
@@ -100,15 +104,23 @@ export function traceWorkerSettings(plan: TracePlan, role: WorkerSettings['role'
   };
 }
 
+/** How many variants there are, and in how many rounds they take turns. */
+export function turnsOf({ groups }: Pick<TracePlan, 'groups'>): { readonly variants: number; readonly rounds: number } {
+  const planned = groups.flatMap(({ requests }) => requests);
+  const variants = new Set(planned.map(({ variant }) => variant)).size;
+  return { variants, rounds: new Set(planned.map(({ round = 0 }) => round)).size };
+}
+
 /** The lines above a run. */
 export function describeTraceRun(plan: TracePlan, linkGbps: number | null): string {
-  const { options, shapes, pools, trace, groups, traceName } = plan;
+  const { options, shapes, pools, trace, traceName } = plan;
+  const { variants, rounds } = turnsOf(plan);
   const lastMs = trace.requests.at(-1)?.arrivalMs ?? 0;
   const tokens = trace.requests.reduce((total, { promptTokens }) => total + promptTokens, 0);
   const speed = options.agent === 'nixl' ? '' : linkGbps === null ? ', not paced' : `, paced to ${linkGbps} Gbit/s`;
   return (
     `${trace.requests.length} requests of ${traceName}, ${options.speedUp} x as fast (arrivals over ${(lastMs / 1000).toFixed(1)} s), ` +
-    `lengths x ${options.lengthScale} (${tokens} prompt tokens), ${groups.length} variants in turn\n` +
+    `lengths x ${options.lengthScale} (${tokens} prompt tokens), ${variants} variants in turns, ${rounds} round${rounds === 1 ? '' : 's'} each\n` +
     `${options.model} (${formatBytes(bytesPerToken(presetNamed(options.model)))} a token), agent ${options.agent}${speed}, ` +
     `chunks of ${options.chunk} tokens, prefill modelled at ${options.tflops} TFLOP/s, ${describePools(pools, shapes)}\n` +
     `context: ${describeSide(shapes.context)}; generation: ${describeSide(shapes.generation)}`

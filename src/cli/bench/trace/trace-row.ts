@@ -15,6 +15,18 @@ export interface Goodput {
   readonly requestsPerSecond: number;
 }
 
+/** One turn of a variant. */
+export interface TraceRound {
+  readonly round: number;
+  readonly requests: number;
+  /** Its first arrival, ms after the run began. */
+  readonly startedAtMs: number;
+  /** From its first to its last arrival. */
+  readonly arrivingMs: number;
+  /** From its first arrival to its last token. */
+  readonly durationMs: number;
+}
+
 /** One variant of `bench trace`. */
 export interface TraceRow extends TtftRow {
   readonly completed: number;
@@ -23,8 +35,10 @@ export interface TraceRow extends TtftRow {
   readonly rejections: readonly { readonly reason: string; readonly requests: number }[];
   /** When its first request arrived, ms after the run began. */
   readonly startedAtMs: number;
-  /** From the first arrival to the last token. */
+  /** From the first arrival of a round to its last token, all rounds together. */
   readonly durationMs: number;
+  readonly rounds: readonly TraceRound[];
+  /** While requests arrived. */
   readonly offeredRequestsPerSecond: number;
   /** At the coordinator, for a place. */
   readonly waitMs: Percentiles | null;
@@ -58,11 +72,8 @@ export function isGood(sample: TtftSample, slo: Slo): boolean {
 export function traceRow(row: TtftRow, slo: Slo): TraceRow {
   const { samples } = row;
   const done = samples.filter(({ outcome }) => outcome === 'completed');
-  const arrivals = samples.map(({ arrivedAtMs }) => arrivedAtMs);
-  const startedAtMs = leastOf(arrivals);
-  const ends = done.map(({ arrivedAtMs, finishedMark }) => arrivedAtMs + (finishedMark ?? 0));
-  const durationMs = done.length === 0 ? 0 : mostOf(ends) - startedAtMs;
-  const spanMs = mostOf(arrivals) - startedAtMs;
+  const rounds = roundsOf(samples);
+  const durationMs = sum(rounds.map((round) => round.durationMs));
   const rejected = samples.filter(({ outcome }) => outcome === 'rejected');
   const goodRequests = samples.filter((sample) => isGood(sample, slo)).length;
   const promptTokensInAll = sum(done.map(({ promptTokens }) => promptTokens));
@@ -72,9 +83,10 @@ export function traceRow(row: TtftRow, slo: Slo): TraceRow {
     completed: done.length,
     rejected: rejected.length,
     rejections: reasonsOf(rejected),
-    startedAtMs,
+    startedAtMs: rounds[0]?.startedAtMs ?? 0,
     durationMs,
-    offeredRequestsPerSecond: perSecond(samples.length, spanMs),
+    rounds,
+    offeredRequestsPerSecond: perSecond(samples.length, sum(rounds.map(({ arrivingMs }) => arrivingMs))),
     waitMs: percentilesOf(done.map(({ waitMs }) => waitMs)),
     queueMs: percentilesOf(done.map(({ queueMs }) => queueMs)),
     tbtMs: percentilesOf(done.flatMap(({ tokenGapsMs }) => tokenGapsMs)),
@@ -90,6 +102,33 @@ export function traceRow(row: TtftRow, slo: Slo): TraceRow {
     contextHitShare: share(sum(done.map(({ contextCachedTokens }) => contextCachedTokens))),
     generationHitShare: share(sum(done.map(({ generationCachedTokens }) => generationCachedTokens))),
     requestsWithHit: done.filter(({ contextCachedTokens }) => contextCachedTokens > 0).length,
+  };
+}
+
+/** The turns that a variant had, in their order. */
+export function roundsOf(samples: readonly TtftSample[]): readonly TraceRound[] {
+  const byRound = new Map<number, TtftSample[]>();
+  for (const sample of samples) {
+    const { round = 0 } = sample;
+    const some = byRound.get(round);
+    if (some === undefined) byRound.set(round, [sample]);
+    else some.push(sample);
+  }
+  return [...byRound].sort(([a], [b]) => a - b).map(([round, some]) => roundOf(round, some));
+}
+
+function roundOf(round: number, samples: readonly TtftSample[]): TraceRound {
+  const arrivals = samples.map(({ arrivedAtMs }) => arrivedAtMs);
+  const startedAtMs = leastOf(arrivals);
+  const ends = samples.flatMap(({ outcome, arrivedAtMs, finishedMark }) =>
+    outcome === 'completed' ? arrivedAtMs + (finishedMark ?? 0) : [],
+  );
+  return {
+    round,
+    requests: samples.length,
+    startedAtMs,
+    arrivingMs: mostOf(arrivals) - startedAtMs,
+    durationMs: ends.length === 0 ? 0 : mostOf(ends) - startedAtMs,
   };
 }
 

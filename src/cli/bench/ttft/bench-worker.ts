@@ -63,7 +63,10 @@ export class BenchWorker {
     this.#prompts.set(key, tokens);
     // Before the clock runs.
     this.#server.content.chainTokenSeeds(tokens);
-    await Promise.all(this.#server.ranks.map((rank) => warmPrefix(rank, WARM_ID_BASE + key, tokens, warmTokens)));
+    const bound = prompt.kind === 'trace' ? 'at-least' : 'exact';
+    await Promise.all(
+      this.#server.ranks.map((rank) => warmPrefix(rank, WARM_ID_BASE + key, tokens, warmTokens, bound)),
+    );
     this.#say({ kind: 'prepared', key });
   }
 

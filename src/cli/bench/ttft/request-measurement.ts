@@ -127,6 +127,7 @@ export class RequestMeasurement {
     const { contextRanks, generationRanks } = this.#ranks();
     const head = {
       request: planned.request,
+      round: planned.round ?? 0,
       seed: planned.seed.toString(),
       arrivedAtMs: this.#times.arrivedMs - this.#times.runStartedMs,
       waitMs: this.#times.submittedMs - this.#times.arrivedMs,

@@ -5,6 +5,7 @@ import type { TraceRequest } from '../request-trace.js';
 import { mixSeed } from '../seeded-random.js';
 import type { Shapes } from '../shape/shapes-of.js';
 import { stripeTokens } from '../shape/side-shape.js';
+import { inRounds, type StandingCaches } from '../trace/rounds.js';
 import { TTFT_VARIANTS, type TtftOptions } from './ttft-options.js';
 import { contextWarmTokens, generationWarmTokens } from './variants.js';
 
@@ -21,6 +22,8 @@ export interface PlannedRequest {
   readonly maxTokens: number;
   /** When it arrives, ms after its group's start; null: as soon as a place is free. */
   readonly arrivalMs: number | null;
+  /** Of a replay whose variants take turns; left out: 0. */
+  readonly round?: number;
 }
 
 /** Variants that need a prefix in a cache. */
@@ -115,26 +118,50 @@ export function randomRequest(
   };
 }
 
-/** Open loop: each variant replays the same arrivals. The salt keeps one variant's prompts out of the next one's cache hits. */
-export function planTrace(options: TtftOptions, trace: readonly TraceRequest[]): readonly RequestGroup[] {
+/** Rounds of a replay here: its requests are few. */
+const TRACE_ROUNDS = 3;
+
+/**
+ * Open loop: each variant replays the same arrivals, in turns. The salt keeps one variant's prompts out of the next one's cache hits.
+ * @param concurrency requests that a pool of no stated size has room for
+ */
+export function planTrace(
+  options: TtftOptions,
+  shapes: Shapes,
+  trace: readonly TraceRequest[],
+  concurrency: number,
+): readonly RequestGroup[] {
   const start = trace[0]?.timestampMs ?? 0;
   // How much of a prompt is found is the trace's to say: early prefixes may come up in any.
-  const variants = variantsFor(options, 1);
-  return variants
-    .filter((variant) => variant !== 'ideal')
-    .map((variant, index) => {
-      const salt = mixSeed(options.seed, index);
-      const requests = trace.map((entry, request) => ({
-        variant,
-        request,
-        seed: salt,
-        prompt: { kind: 'trace' as const, salt, hashIds: entry.hashIds, tokenCount: entry.inputTokens },
-        prefixHit: 0,
-        contextWarmTokens: 0,
-        generationWarmTokens: 0,
-        maxTokens: 1,
-        arrivalMs: (entry.timestampMs - start) / options.speed,
-      }));
-      return { label: `${variant} trace`, requests };
-    });
+  const variants = variantsFor(options, 1).filter((variant) => variant !== 'ideal');
+  const whole = variants.map((variant, index) => {
+    const salt = mixSeed(options.seed, index);
+    const requests = trace.map((entry, request) => ({
+      variant,
+      request,
+      seed: salt,
+      prompt: { kind: 'trace' as const, salt, hashIds: entry.hashIds, tokenCount: entry.inputTokens },
+      prefixHit: 0,
+      contextWarmTokens: 0,
+      generationWarmTokens: 0,
+      maxTokens: 1,
+      arrivalMs: (entry.timestampMs - start) / options.speed,
+    }));
+    return { label: `${variant} trace`, requests };
+  });
+  const longestFirst = trace.map(({ inputTokens }) => inputTokens).sort((a, b) => b - a);
+  const poolTokens = options.poolTokens ?? longestFirst.slice(0, concurrency).reduce((sum, tokens) => sum + tokens, 0);
+  return inRounds(whole, TRACE_ROUNDS, standingCaches(options, shapes, poolTokens, true));
+}
+
+/** What a variant may find again of its round before. A hybrid model finds nothing. */
+export function standingCaches(
+  { model }: Pick<TtftOptions, 'model'>,
+  shapes: Shapes,
+  poolTokens: number,
+  generationReuses: boolean,
+): StandingCaches {
+  if (presetNamed(model).hybrid !== null) return { context: null, generation: null };
+  const of = (side: 'context' | 'generation') => ({ poolTokens, stripeTokens: stripeTokens(shapes[side]) });
+  return { context: of('context'), generation: generationReuses ? of('generation') : null };
 }

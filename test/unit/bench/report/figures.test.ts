@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { BenchOutput, TtftRow, TtftSample } from '../../../../src/cli/bench/output-contract.js';
-import { loadSeries } from '../../../../src/cli/bench/report/load-series.js';
+import { loadAxis, loadSeries } from '../../../../src/cli/bench/report/load-series.js';
 import { reportPage } from '../../../../src/cli/bench/report/page.js';
 import type { TraceRow } from '../../../../src/cli/bench/trace/trace-row.js';
 import { traceTable } from '../../../../src/cli/bench/trace/trace-text.js';
@@ -137,10 +137,11 @@ describe('figures recomputed from the JSON', () => {
 
   it('load over time holds every request for as long as it took', () => {
     const [row] = trace.results as readonly [TraceRow];
-    const lengthMs = row.durationMs + 1;
+    // Of all variants: the slowest needs longer than this one.
+    const axis = loadAxis(trace.results);
     const done = row.samples.filter(({ outcome }) => outcome === 'completed');
     const areaOf = (measure: Parameters<typeof loadSeries>[1], intervals: number): number => {
-      const { intervalMs, values } = loadSeries(row, measure, lengthMs, intervals);
+      const { intervalMs, values } = loadSeries(row, measure, axis, intervals);
       return intervalMs * values.reduce((total, value) => total + value, 0);
     };
     for (const intervals of [1, 7, 160]) {
@@ -161,5 +162,33 @@ describe('figures recomputed from the JSON', () => {
       // Those that were refused arrive too.
       expect(areaOf('arriving', intervals) / 1000).toBeCloseTo(row.samples.length, 6);
     }
+  });
+
+  it('rounds lie one behind the other, as long as the slowest variant needed, the same arrivals at the same place', () => {
+    const axis = loadAxis(trace.results);
+    const roundMs = [0, 1, 2].map((round) =>
+      Math.max(...trace.results.map(({ rounds }) => rounds[round]?.durationMs ?? 0)),
+    ) as [number, number, number];
+    expect([...axis.beginsMs]).toEqual([
+      [0, 0],
+      [1, roundMs[0]],
+      [2, roundMs[0] + roundMs[1]],
+    ]);
+    expect(axis.lengthMs).toBeCloseTo(roundMs[0] + roundMs[1] + roundMs[2], 6);
+    // Long after each other on the clock; close together on the axis.
+    const [first] = trace.results as readonly [TraceRow];
+    expect((first.rounds[1]?.startedAtMs ?? 0) - first.startedAtMs).toBeGreaterThan(50_000);
+    expect(axis.lengthMs).toBeLessThan(20_000);
+  });
+
+  it('files of versions without rounds are one round', () => {
+    const old = trace.results.map((row) => ({
+      ...row,
+      samples: row.samples.map(({ round: _, ...sample }) => sample),
+    }));
+    const [row] = old as [(typeof old)[0]];
+    expect([...loadAxis([row]).beginsMs]).toEqual([[0, 0]]);
+    expect(reportPage({ ...trace, results: old } as BenchOutput<TraceRow>)).toContain('time counts from its first one');
+    expect(reportPage(trace)).toMatch(/they take turns in 3 rounds, .* rounds begin at 0\.0, \d+\.\d, \d+\.\d s/);
   });
 });

@@ -114,12 +114,14 @@ function rowsOf(
 ): readonly TtftRow[] {
   const random = new SeededRandom(seed);
   const table = new SampleTable();
-  for (const variant of variants) {
+  for (const [place, variant] of variants.entries()) {
     for (let request = 0; request < requests; request++) {
-      table.add(
-        { variant, promptTokens, prefixHit: 0 },
-        randomSample(request, random, variant === 'monolithic' ? 150 : 20),
-      );
+      const sample = randomSample(request, random, variant === 'monolithic' ? 150 : 20);
+      // In turns: three rounds, each long after the one before.
+      const round = promptTokens === null ? Math.floor((3 * request) / requests) : 0;
+      const turnMs = 20_000 * (round * variants.length + ((place + round) % variants.length));
+      const arrivedAtMs = sample.arrivedAtMs + (promptTokens === null ? turnMs : 0);
+      table.add({ variant, promptTokens, prefixHit: 0 }, { ...sample, round, arrivedAtMs });
     }
   }
   return table.rows(FACTS);

@@ -1,6 +1,8 @@
 import { describe, expect, it } from 'vitest';
+import { presetNamed } from '../../../../src/cli/bench/presets/index.js';
 import { promptTokens } from '../../../../src/cli/bench/prompt-source.js';
 import type { TraceRequest } from '../../../../src/cli/bench/request-trace.js';
+import { shapesOf } from '../../../../src/cli/bench/shape/shapes-of.js';
 import { scaleTrace } from '../../../../src/cli/bench/trace/scaled-trace.js';
 import { checkTraceOptions, TRACE_OPTIONS, type TraceOptions } from '../../../../src/cli/bench/trace/trace-options.js';
 import { planGroups } from '../../../../src/cli/bench/trace/trace-plan.js';
@@ -77,11 +79,12 @@ describe('a scaled trace', () => {
   });
 });
 
-describe('the groups of a replay', () => {
-  const scaled = scaleTrace(TRACE, 10, 1 / 16);
+const groupsOf = (options: TraceOptions, trace = scaleTrace(TRACE, 10, 1 / 16)) =>
+  planGroups(options, shapesOf(options, presetNamed(options.model)), trace);
 
+describe('the groups of a replay', () => {
   it('have the same arrivals and lengths, and prompts of their own', () => {
-    const groups = planGroups(optionsOf(), scaled);
+    const groups = groupsOf(optionsOf('--rounds', '1'));
     expect(groups.map(({ label }) => label)).toEqual(['monolithic', 'pipelined', 'pipelined-early-prefix']);
     for (const { requests } of groups) {
       expect(requests.map(({ arrivalMs, maxTokens, prompt }) => [arrivalMs, maxTokens, prompt.tokenCount])).toEqual([
@@ -97,7 +100,7 @@ describe('the groups of a replay', () => {
 
   it('share as many tokens as their hash ids say, the same in every run, whichever variants run', () => {
     const promptsOf = (...args: readonly string[]): readonly Uint32Array[] =>
-      (planGroups(optionsOf(...args), scaled).at(-1)?.requests ?? []).map(({ prompt }) => promptTokens(prompt));
+      (groupsOf(optionsOf('--rounds', '1', ...args)).at(-1)?.requests ?? []).map(({ prompt }) => promptTokens(prompt));
     const [a, b, c] = promptsOf('--variants', 'pipelined') as [Uint32Array, Uint32Array, Uint32Array];
     expect(a.subarray(0, 64)).toEqual(b.subarray(0, 64));
     expect(a.subarray(64, 81)).not.toEqual(b.subarray(64, 81));
@@ -107,7 +110,112 @@ describe('the groups of a replay', () => {
   });
 
   it('leave the early prefix out where nothing is reused', () => {
-    const groups = planGroups(optionsOf('--model', 'nemotron-h-8b'), scaled);
+    const groups = groupsOf(optionsOf('--rounds', '1', '--model', 'nemotron-h-8b'));
     expect(groups.map(({ label }) => label)).toEqual(['monolithic', 'pipelined']);
+  });
+});
+
+describe('the rounds of a replay', () => {
+  const many = scaleTrace(
+    Array.from({ length: 10 }, (_, index) => ({
+      timestampMs: 1000 * index,
+      inputTokens: 3 * 512,
+      outputTokens: 16,
+      // Two users in turn: what one had two requests ago, and something new.
+      hashIds: [index % 2, 100 + (index % 2), 1000 + index],
+    })),
+    10,
+    1 / 16,
+  );
+  const planned = (...args: readonly string[]) => groupsOf(optionsOf(...args), many);
+  const warmOf = (groups: ReturnType<typeof planned>, round: number): (readonly number[])[] =>
+    groups
+      .flatMap(({ requests }) => requests)
+      .filter((one) => one.round === round && one.variant === 'pipelined')
+      .map(({ contextWarmTokens, generationWarmTokens }) => [contextWarmTokens, generationWarmTokens]);
+
+  it('let the variants take turns, another one first each time, and leave nothing out', () => {
+    const groups = planned('--rounds', '3');
+    expect(groups.map(({ label }) => label)).toEqual([
+      'monolithic, round 1 of 3',
+      'pipelined, round 1 of 3',
+      'pipelined-early-prefix, round 1 of 3',
+      'pipelined, round 2 of 3',
+      'pipelined-early-prefix, round 2 of 3',
+      'monolithic, round 2 of 3',
+      'pipelined-early-prefix, round 3 of 3',
+      'monolithic, round 3 of 3',
+      'pipelined, round 3 of 3',
+    ]);
+    for (const variant of ['monolithic', 'pipelined', 'pipelined-early-prefix']) {
+      const own = groups.filter(({ requests }) => requests[0]?.variant === variant);
+      expect(own.map(({ requests }) => requests.map(({ request }) => request))).toEqual([
+        [0, 1, 2],
+        [3, 4, 5],
+        [6, 7, 8, 9],
+      ]);
+      // Distances stay; each round begins with its first arrival.
+      expect(own.map(({ requests }) => requests.map(({ arrivalMs }) => arrivalMs))).toEqual([
+        [0, 100, 200],
+        [0, 100, 200],
+        [0, 100, 200, 300],
+      ]);
+    }
+  });
+
+  it('are as many as asked for, at most one for each request, and by default few', () => {
+    const countOf = (...args: readonly string[]): number => planned('--variants', 'pipelined', ...args).length;
+    expect([countOf('--rounds', '1'), countOf('--rounds', '99'), countOf()]).toEqual([1, 10, 3]);
+    const long = { ...many, requests: Array.from({ length: 300 }, (_, i) => ({ ...many.requests[0], arrivalMs: i })) };
+    expect(groupsOf(optionsOf('--variants', 'pipelined'), long as typeof many)).toHaveLength(6);
+  });
+
+  it('begin with what the variant would still find of the rounds before, and the first with nothing', () => {
+    const groups = planned('--rounds', '3');
+    expect(warmOf(groups, 0)).toEqual([
+      [0, 0],
+      [0, 0],
+      [0, 0],
+    ]);
+    // Both users have been there: two ids of 32 tokens each.
+    expect(warmOf(groups, 1)).toEqual([
+      [64, 0],
+      [64, 0],
+      [64, 0],
+    ]);
+    expect(warmOf(planned('--rounds', '3', '--generation-reuse', 'on'), 1)).toEqual([
+      [64, 64],
+      [64, 64],
+      [64, 64],
+    ]);
+    expect(warmOf(planned('--rounds', '3', '--model', 'nemotron-h-8b'), 1)).toEqual([
+      [0, 0],
+      [0, 0],
+      [0, 0],
+    ]);
+  });
+
+  it('do not find what a pool of this size has evicted, nor half a block', () => {
+    // One request of 96 tokens stands in 128: only the last user's.
+    expect(warmOf(planned('--rounds', '3', '--pool-tokens', '128'), 1)).toEqual([
+      [0, 0],
+      [64, 0],
+      [0, 0],
+    ]);
+    expect(warmOf(planned('--rounds', '3', '--pool-tokens', '64'), 1)).toEqual([
+      [0, 0],
+      [0, 0],
+      [0, 0],
+    ]);
+    expect(warmOf(planned('--rounds', '3', '--block-size', '64'), 1)).toEqual([
+      [64, 0],
+      [64, 0],
+      [64, 0],
+    ]);
+    expect(warmOf(planned('--rounds', '3', '--block-size', '128'), 1)).toEqual([
+      [0, 0],
+      [0, 0],
+      [0, 0],
+    ]);
   });
 });
