@@ -7,12 +7,13 @@ import { capabilities } from '../../dist/agent/native.js';
 const CHILD = fileURLToPath(new URL('device-child.mjs', import.meta.url));
 const REPLY_LIMIT_MS = 60_000;
 
-const isRequired = (process.env.KV_TRANSCEIVER_REQUIRE ?? '').split(',').includes('cuda');
+const isRequired = (process.env.KV_TRANSCEIVER_REQUIRE ?? '').split(/[\s,]+/).includes('cuda');
 
 export const found = await capabilities();
 /** Why GPU tests cannot run; false where they must. */
 export const skip = found.cuda.available || isRequired ? false : `needs a GPU: ${found.cuda.reason}`;
-export const skipNixl = skip || (found.nixl.available ? false : `needs NIXL: ${found.nixl.reason}`);
+/** Of rdma and bounce too: whoever requires the GPU path requires all of it, and without NIXL those tests fail. */
+export const skipNixl = skip || (found.nixl.available || isRequired ? false : `needs NIXL: ${found.nixl.reason}`);
 
 /** (writer, receiver) GPUs to test with: the same one, and two where there are two. */
 export const devicePairs = found.cuda.deviceCount > 1 ? [[0, 0], [0, 1]] : [[0, 0]]; // biome-ignore format: pairs
