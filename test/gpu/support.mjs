@@ -213,26 +213,29 @@ export class Child {
   }
 }
 
-/** A writer in this process, a receiver in another, and a pool of each. */
+/** A writer in this process, a receiver in another, and a pool of each; with `bounce`, an arena of each too. */
 export async function openPair(createAgent, [from, to], sizeBytes, options = {}) {
-  const { kind = 'host', path = 'auto', env, copyBlocks, ...more } = options;
+  const { kind = 'host', path = 'auto', env, copyBlocks, bounce, ...more } = options;
+  const arena = bounce === undefined ? {} : { bounce };
   const agent = await createAgent({
     kind,
     name: 'writer',
     path,
     device: from,
     ...(copyBlocks ? { copyBlocks } : {}),
+    ...arena,
     ...more,
   });
   const child = new Child(env);
   try {
     const pool = await agent.allocatePool({ sizeBytes, device: from });
     const opened = await child.ask('open', {
-      options: { kind, name: 'receiver', path, device: to },
+      options: { kind, name: 'receiver', path, device: to, ...arena },
       sizeBytes,
       device: to,
     });
     const peer = await agent.addPeer(opened.metadata, 'receiver');
+    if (bounce !== undefined) await child.ask('meet', { metadata: await agent.metadata(), base: pool.base, sizeBytes });
     return { agent, child, pool, peer, remoteBase: opened.base, log: new Log(agent), from, to, sizeBytes };
   } catch (error) {
     await Promise.all([agent.close(2000), child.end()]);
