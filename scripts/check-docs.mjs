@@ -3,7 +3,7 @@ import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
-import { updatedReadme } from './readme-figures.mjs';
+import { outdatedDocuments } from './readme-figures.mjs';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const problems = [];
@@ -44,8 +44,8 @@ for (const document of documents) {
   }
 }
 
-if (updatedReadme() !== read('README.md')) {
-  problems.push('README.md: figures differ from bench/results; run `node scripts/readme-figures.mjs`');
+for (const { document } of outdatedDocuments()) {
+  problems.push(`${document}: figures differ from bench/results; run \`node scripts/readme-figures.mjs\``);
 }
 
 const entry = join(ROOT, 'src/index.ts');

@@ -1,9 +1,11 @@
-// Writes the README's tables of figures from bench/results/<machine>/<bench>-<date>.json, so that no figure is ever typed.
-//   node scripts/readme-figures.mjs           writes README.md
-//   node scripts/readme-figures.mjs --check   exit code 1 when README.md differs from what would be written
+// Writes the figures of README.md and docs/gpu.md from bench/results/<machine>, so that no figure is ever typed.
+//   node scripts/readme-figures.mjs           writes both
+//   node scripts/readme-figures.mjs --check   exit code 1 when one differs from what would be written
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { gpuProofs, pathCosts } from './gpu-figures.mjs';
+import { FILES } from './gpu-runs.mjs';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const RESULTS = join(ROOT, 'bench/results');
@@ -110,14 +112,14 @@ function dispatchFigures() {
   });
 }
 
-/** Every result of a machine whose name begins so, without dates: one run on GPUs writes several. */
-function resultsNamed(prefix) {
+/** These results of every machine that has them; GPU runs are not dated. */
+function resultsNamed(files) {
   if (!existsSync(RESULTS)) return [];
   return readdirSync(RESULTS, { withFileTypes: true })
     .filter((entry) => entry.isDirectory() && entry.name !== 'local')
     .flatMap(({ name: machine }) =>
-      readdirSync(join(RESULTS, machine))
-        .filter((file) => file.startsWith(prefix) && file.endsWith('.json'))
+      files
+        .filter((file) => existsSync(join(RESULTS, machine, file)))
         .map((file) => ({
           machine,
           file,
@@ -132,8 +134,11 @@ const onGpus = ({ machine, file, output }) => {
   return `${gpus.length} x ${gpus[0]}, commit ${output.commit.slice(0, 7)}: ${link(machine, file)}`;
 };
 
+const ahead = ({ beforeEvent, behindEventMs }) =>
+  beforeEvent === undefined ? '' : `, in ${beforeEvent} of ${behindEventMs.length} before the event was reached`;
+
 function deviceTransferFigures() {
-  return resultsNamed('device-transfer-').flatMap((result) => {
+  return resultsNamed(Object.values(FILES.transfer)).flatMap((result) => {
     const { output } = result;
     if (output.settings.gpus[0] === output.settings.gpus[1]) return [];
     const lanes = [...new Set(output.results.map(({ lane }) => lane))];
@@ -160,8 +165,8 @@ function deviceTransferFigures() {
     if (aborts != null) {
       times.push(
         `Pages of slices cancelled under way are free after ${quantile(aborts.freeMs, 0.99).toFixed(1)} ms (p99 of ${aborts.freeMs.length}), ` +
-          `${aborts.wrongBytes} bytes land in them afterwards; of slices queued behind an event after the rest of the forward ` +
-          `(${quantile(aborts.behindEventMs, 0.99).toFixed(0)} ms).`,
+          `${aborts.wrongBytes} bytes land in them afterwards; of slices queued behind an event after ` +
+          `${quantile(aborts.behindEventMs, 0.99).toFixed(2)} ms${ahead(aborts)}.`,
       );
     }
     return [
@@ -178,7 +183,7 @@ function deviceTransferFigures() {
 }
 
 function gpuTtftFigures() {
-  const found = resultsNamed('gpu-ttft-')
+  const found = resultsNamed(FILES.ttft)
     .flatMap((result) => result.output.results.map((row) => ({ result, row })))
     .filter(({ row }) => row.variant === 'pipelined')
     .sort((a, b) => a.row.model.localeCompare(b.row.model) || a.row.promptTokens - b.row.promptTokens);
@@ -218,7 +223,7 @@ function gpuTtftFigures() {
 }
 
 function interferenceFigures() {
-  const rows = resultsNamed('gpu-interference-').flatMap((result) =>
+  const rows = resultsNamed(FILES.interference).flatMap((result) =>
     result.output.results.map((row) => [
       row.chunkTokens,
       row.path,
@@ -249,28 +254,41 @@ const SECTIONS = {
   'gpu-interference': interferenceFigures,
 };
 
-/** README.md with every `<!-- figures:NAME -->` ... `<!-- /figures:NAME -->` filled from the results. */
-export function updatedReadme() {
-  let readme = readFileSync(join(ROOT, 'README.md'), 'utf8');
-  for (const [name, figures] of Object.entries(SECTIONS)) {
+const DOCUMENTS = {
+  'README.md': SECTIONS,
+  'docs/gpu.md': { 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
+};
+
+function updated(document) {
+  let text = readFileSync(join(ROOT, document), 'utf8');
+  for (const [name, figures] of Object.entries(DOCUMENTS[document])) {
     const begin = `<!-- figures:${name} -->`;
     const end = `<!-- /figures:${name} -->`;
-    const from = readme.indexOf(begin);
-    const to = readme.indexOf(end);
+    const from = text.indexOf(begin);
+    const to = text.indexOf(end);
     if (from < 0 || to < from) continue;
     const lines = figures();
     const body = lines.length === 0 ? '' : `${lines.join('\n').trimEnd()}\n`;
-    readme = `${readme.slice(0, from + begin.length)}\n${body}${readme.slice(to)}`;
+    text = `${text.slice(0, from + begin.length)}\n${body}${text.slice(to)}`;
   }
-  return readme;
+  return text;
+}
+
+/** Each document with every `<!-- figures:NAME -->` ... `<!-- /figures:NAME -->` filled from the results, where that changes it. */
+export function outdatedDocuments() {
+  return Object.keys(DOCUMENTS)
+    .map((document) => ({ document, text: updated(document) }))
+    .filter(({ document, text }) => text !== readFileSync(join(ROOT, document), 'utf8'));
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const updated = updatedReadme();
-  if (process.argv.includes('--check')) {
-    process.exitCode = updated === readFileSync(join(ROOT, 'README.md'), 'utf8') ? 0 : 1;
-    if (process.exitCode === 1) process.stderr.write('README.md: figures differ from bench/results\n');
-  } else {
-    writeFileSync(join(ROOT, 'README.md'), updated);
+  const isCheck = process.argv.includes('--check');
+  for (const { document, text } of outdatedDocuments()) {
+    if (!isCheck) {
+      writeFileSync(join(ROOT, document), text);
+      continue;
+    }
+    process.exitCode = 1;
+    process.stderr.write(`${document}: figures differ from bench/results\n`);
   }
 }
