@@ -252,6 +252,30 @@ TEST_F(P2p, LongRunsArriveToo) {
   EXPECT_EQ(download(destination_.base, kPool, &receiver_stream_), source);
 }
 
+TEST_F(P2p, LongRunsThatAreTakenBackEndWithWhatTheEnginesHaveQueued) {
+  constexpr SubmissionId kSlices = 60;  // 4 GiB: far more than is ever queued
+  upload(source_.base, std::vector<std::byte>(kPool, std::byte{0x33}));
+  const PlacedPlan contiguous = whole_pool(source_, destination_, false);
+  for (SubmissionId id = 1; id <= kSlices; ++id) writer_->submit(submission(id, contiguous));
+  for (SubmissionId id = 1; id <= kSlices; ++id) writer_->cancel(id);
+  std::size_t cancelled = 0;
+  for (SubmissionId id = 1; id <= kSlices; ++id) {
+    const Notice notice = writer_->settled(id);
+    EXPECT_TRUE(notice.drained);
+    if (notice.outcome == Outcome::kCancelled) ++cancelled;
+  }
+  EXPECT_GT(cancelled, kSlices / 2);
+  // Whatever was queued has landed: nothing comes after it.
+  const std::vector<std::byte> canary(kPool, std::byte{0xc7});
+  upload(destination_.base, canary, &receiver_stream_);
+  writer_->submit(
+      submission(kSlices + 1, whole_pool({source_.base, kPool / 4}, {destination_.base, kPool / 4}, false)));
+  ASSERT_EQ(writer_->settled(kSlices + 1).outcome, Outcome::kTransferred);
+  std::vector<std::byte> expected = canary;
+  std::fill_n(expected.begin(), kPool / 4, std::byte{0x33});
+  EXPECT_EQ(download(destination_.base, kPool, &receiver_stream_), expected);
+}
+
 TEST_F(P2p, TheCopyBeginsWhenTheEventIsReachedAndNotBefore) {
   CudaStream forward;
   KVT_ASSERT_OK(CudaStream::create(context_, StreamPriority::kHigh, &forward));
@@ -298,7 +322,7 @@ TEST_F(P2p, WhatWasTakenBackBehindAnEventIsFreeAtOnceAndNeverLands) {
   ASSERT_EQ(writer_->settled(1).outcome, Outcome::kTransferred);
   for (SubmissionId id = 2; id < 12; id += 2) {
     const auto event = busy_event(forward, *scratch, 200);
-    // Long runs would go by the copy engines, which cannot be stopped.
+    // Long runs go by the copy engines, which are given nothing before the event.
     writer_->submit(submission(id, id % 4 == 0 ? contiguous : scattered, event));
     writer_->submit(submission(id + 1, scattered, event));
     writer_->cancel(id);

@@ -28,7 +28,7 @@ class P2pBatches {
     CudaStream stream;
     std::deque<BatchId> order;
   };
-  // What was queued. `word` is null where the device's copy engines copy: those cannot be stopped.
+  // What was queued.
   struct Queued {
     PeerId peer = 0;
     DeviceBuffer slots;
