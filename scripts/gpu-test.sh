@@ -8,14 +8,14 @@
 #   node-tests     test/gpu, from TypeScript
 #   bench          bench transfer on one GPU and on two
 #   big-slices     bench transfer again, with slices as a chunk of 8,192 tokens makes them
-#   interference   bench interference, two GPUs
+#   interference   bench interference, two GPUs: p2p and rdma side by side in each JSON
 #   ttft           bench ttft --engine gemm, two GPUs: TTFT_MODELS, prompts of 8k, 32k and 128k tokens
 #   native-bench   kernels and two processes without an agent; a writer that is killed
 #   soak           100,000 slices (SOAK_SLICES)
 #   sanitize       kernels under compute-sanitizer
 #
 # Results: host.json (what ran where), native-tests.json, node-tests.txt, soak.txt, transfer-*.json, interference.json,
-# ttft-*.json, single.json, pair*.json, kill.json.
+# ttft-*.json, single.json, pair*.json, kill.json, sanitize-*.txt.
 set -uo pipefail
 [ $# -ge 1 ] || { echo "usage: gpu-test.sh RESULTS_FOLDER [PART]..." >&2; exit 2; }
 mkdir -p "$1"
@@ -109,10 +109,13 @@ fi
 if wants sanitize; then
   # The toolkit's own folder is often not on the PATH.
   export PATH="$PATH:/usr/local/cuda/bin:/usr/local/cuda/compute-sanitizer"
+  # Every kernel: copies by both methods, gather and scatter as the arena launches them, launches that are taken back,
+  # and slices of two agents.
   for tool in memcheck racecheck; do
     # --error-exitcode makes a finding a failure.
-    step "$tool" compute-sanitizer --tool "$tool" --error-exitcode 9 "$native/kvt_device_tests" --gtest_brief=1 \
-      --gtest_filter='Kernels.*-Kernels.ManyPages*'
+    step "$tool" bash -c "set -o pipefail; compute-sanitizer --tool $tool --error-exitcode 9 '$native/kvt_device_tests' \
+      --gtest_filter='Kernels.*:DeviceBounce.Chunks*:P2p.SlicesOfAny*:P2p.SlicesUnder*-Kernels.ManyPages*' 2>&1 |
+      grep -v RUN | tee '$results/sanitize-$tool.txt'"
   done
 fi
 
