@@ -70,21 +70,6 @@ function aborted(output) {
   return `Pages free after a cancel, p99 over p2p: ${all.join('; ')}: ${link(FILES.transfer.twoGpus)}.`;
 }
 
-function bounced(output) {
-  const shares = output.results.map((row) => {
-    const what = `${row.pageBytes / 1024} KiB ${row.kind === 'layers' ? 'pieces of layers' : 'pages'}`;
-    return `${what} ${(100 * row.shareOfRoof).toFixed(0)} % with ${row.gatherBlocks} blocks`;
-  });
-  const { emptyArena, aborts } = output;
-  const us = (values) => quantile(values, 0.5).toFixed(0);
-  const p99 = (values) => quantile(values, 0.99).toFixed(2);
-  return [
-    `Bounced, share of a contiguous copy: ${shares.join(', ')}: ${link(FILES.bounceTransfer)}.`,
-    `A slice of one page through an empty arena takes ${us(emptyArena.busyUs)} µs, ${us(emptyArena.idleUs)} µs after a pause. After a cancel the writer's pages are free in ` +
-      `${p99(aborts.freeMs)} ms (p99), behind a forward in ${p99(aborts.behindEventMs)} ms, the receiver's in ${p99(aborts.receiverFreeMs)} ms; ${aborts.wrongBytes} bytes land afterwards.`,
-  ];
-}
-
 /** What was shown beside the README's tables; what has no result is not claimed. */
 export function gpuProofs() {
   const from = (file, say) => {
@@ -98,7 +83,6 @@ export function gpuProofs() {
     ...from(FILES.soak, soak),
     ...from(FILES.kill, kills),
     ...from(FILES.transfer.twoGpus, aborted),
-    ...from(FILES.bounceTransfer, bounced),
   ];
   return lines.map((line) => `- ${line}`);
 }

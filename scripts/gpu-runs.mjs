@@ -17,8 +17,11 @@ const BOUNCED_SHAPES = [
   { name: 'llama-3.1-8b-tp2to4', model: 'llama-3.1-8b', more: ['--context-tp', '2', '--generation-tp', '4'] },
 ];
 
-/** Without ManyPages*: the same kernels once more, on 48 MiB by every grid, which takes minutes under a tool that looks at each access. */
-const SANITIZED = 'Kernels.*-Kernels.ManyPages*';
+/**
+ * Every kernel: copies by both methods, gather and scatter as the arena launches them, launches that are taken back, and slices of two
+ * agents. Without ManyPages*: the same kernels once more, on 48 MiB by every grid, which takes minutes under a tool that looks at each access.
+ */
+const SANITIZED = 'Kernels.*:DeviceBounce.Chunks*:P2p.SlicesOfAny*:P2p.SlicesUnder*-Kernels.ManyPages*';
 
 export const FILES = {
   nativeTests: 'native-tests.json',

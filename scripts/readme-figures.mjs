@@ -128,6 +128,7 @@ function resultsNamed(files) {
     );
 }
 
+const quantile = (values, share) => [...values].sort((a, b) => a - b)[Math.ceil(share * values.length) - 1];
 const percent = (share, digits = 0) => (share == null ? '-' : `${(100 * share).toFixed(digits)} %`);
 const onGpus = ({ machine, file, output }) => {
   const gpus = output.machine.gpus.map(({ name }) => name);
@@ -157,7 +158,6 @@ function deviceTransferFigures() {
       return [what, `${first.bytes / 2 ** 20} MiB`, first.roofGigabytesPerSecond.p50.toFixed(0), ...cells];
     });
     const { slices, aborts } = output;
-    const quantile = (values, share) => [...values].sort((a, b) => a - b)[Math.ceil(share * values.length) - 1];
     const times = [
       `A slice of 2,048 pages costs the JS thread ${quantile(slices.submitUs, 0.5).toFixed(1)} µs and the progress thread ${quantile(slices.postingUs, 0.5).toFixed(1)} µs;`,
       `from a CUDA event to the end of a page queued behind it: ${quantile(slices.eventToPageUs, 0.5).toFixed(1)} µs (medians).`,
@@ -173,6 +173,52 @@ function deviceTransferFigures() {
       `Scattered pages between two GPUs in slices of ${output.settings.slicePages.toLocaleString('en-US')}, GB/s (median) and share of one contiguous copy of the same bytes; \`p2p-16\` copies with 16 blocks.`,
       '',
       ...table(['what', 'moved', 'contiguous', ...lanes], rows),
+      '',
+      times.join(' '),
+      '',
+      onGpus(result),
+      '',
+    ];
+  });
+}
+
+/** The arena's own run: slices through `bounce`, pages of one layer beside pieces of many. */
+function bounceFigures() {
+  return resultsNamed([FILES.bounceTransfer]).flatMap((result) => {
+    const { output } = result;
+    const lanes = [...new Set(output.results.map(({ lane }) => lane))];
+    const rows = [...new Set(output.results.map((row) => `${row.kind} ${row.pageBytes}`))].map((kind) => {
+      const own = output.results.filter((row) => `${row.kind} ${row.pageBytes}` === kind);
+      const first = own[0];
+      const cells = lanes.map((lane) => {
+        const row = own.find((other) => other.lane === lane);
+        return row === undefined ? '-' : `${row.gigabytesPerSecond.p50.toFixed(1)} (${percent(row.shareOfRoof, 1)})`;
+      });
+      const what = first.kind === 'layers' ? 'pieces of many layers' : 'pages of one layer';
+      return [
+        `${first.pageBytes / 1024} KiB ${what}`,
+        `${first.bytes / 2 ** 20} MiB`,
+        first.roofGigabytesPerSecond.p50.toFixed(0),
+        ...cells,
+        own.reduce((sum, row) => sum + row.wrongBytes, 0),
+      ];
+    });
+    const { emptyArena, aborts } = output;
+    const times = [
+      `A slice of one page through an empty arena takes ${quantile(emptyArena.busyUs, 0.5).toFixed(0)} µs right after another, ` +
+        `${quantile(emptyArena.idleUs, 0.5).toFixed(0)} µs after a pause (medians).`,
+    ];
+    if (aborts != null) {
+      times.push(
+        `After a cancel under way the writer's pages are free in ${quantile(aborts.freeMs, 0.99).toFixed(1)} ms, ` +
+          `the receiver's in ${quantile(aborts.receiverFreeMs, 0.99).toFixed(1)} ms (p99 of ${aborts.freeMs.length}); ` +
+          `${aborts.wrongBytes} bytes land in them afterwards.`,
+      );
+    }
+    return [
+      'The same through the bounce arena (gathered, one NIXL write a chunk, scattered), GB/s (median) and share of one contiguous copy; `bounce-16` gathers and scatters with 16 blocks.',
+      '',
+      ...table(['what', 'moved', 'contiguous', ...lanes, 'wrong bytes'], rows),
       '',
       times.join(' '),
       '',
@@ -250,6 +296,7 @@ const SECTIONS = {
   transfer: transferFigures,
   dispatch: dispatchFigures,
   'gpu-transfer': deviceTransferFigures,
+  'gpu-bounce': bounceFigures,
   'gpu-ttft': gpuTtftFigures,
   'gpu-interference': interferenceFigures,
 };
