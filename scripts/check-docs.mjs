@@ -1,9 +1,10 @@
-// Documents against the code they speak of: links, error codes, npm scripts, README figures, docstrings of the public exports.
+// Documents against the code they speak of: links, error codes, npm scripts, figures, docstrings of the public exports.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
-import { updatedReadme } from './readme-figures.mjs';
+import { FILES } from './gpu-runs.mjs';
+import { outdatedDocuments } from './readme-figures.mjs';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const problems = [];
@@ -44,8 +45,22 @@ for (const document of documents) {
   }
 }
 
-if (updatedReadme() !== read('README.md')) {
-  problems.push('README.md: figures differ from bench/results; run `node scripts/readme-figures.mjs`');
+for (const { document } of outdatedDocuments()) {
+  problems.push(`${document}: figures differ from bench/results; run \`node scripts/readme-figures.mjs\``);
+}
+
+// A result of a GPU run under another name would be read by nothing.
+const known = new Set(
+  Object.values(FILES).flatMap((files) => (typeof files === 'string' ? [files] : Object.values(files))),
+);
+const machines = join(ROOT, 'bench/results');
+for (const machine of existsSync(machines) ? readdirSync(machines) : []) {
+  if (!existsSync(join(machines, machine, FILES.host))) continue;
+  for (const file of readdirSync(join(machines, machine))) {
+    if (file.endsWith('.json') && !known.has(file)) {
+      problems.push(`bench/results/${machine}/${file}: no run of scripts/gpu-runs.mjs writes such a file`);
+    }
+  }
 }
 
 const entry = join(ROOT, 'src/index.ts');

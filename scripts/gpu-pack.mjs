@@ -91,8 +91,8 @@ function main() {
     mkdirSync(stage);
     put(stage, 'dist', 'run npm run build');
     put(stage, 'build/Release/kv_transceiver.node', 'run npm run build');
-    for (const path of ['package.json', 'binding.gyp', 'scripts/gpu-test.sh', 'test/gpu'])
-      put(stage, path, 'check it out');
+    const scripts = ['gpu-test.sh', 'gpu-test.mjs', 'gpu-runs.mjs'].map((name) => `scripts/${name}`);
+    for (const path of ['package.json', 'binding.gyp', ...scripts, 'test/gpu']) put(stage, path, 'check it out');
     putDependencies(stage);
     putLibraries(stage);
     putNative(stage);

@@ -1,9 +1,11 @@
-// Writes the README's tables of figures from bench/results/<machine>/<bench>-<date>.json, so that no figure is ever typed.
-//   node scripts/readme-figures.mjs           writes README.md
-//   node scripts/readme-figures.mjs --check   exit code 1 when README.md differs from what would be written
+// Writes the figures of README.md and docs/gpu.md from bench/results/<machine>, so that no figure is ever typed.
+//   node scripts/readme-figures.mjs           writes both
+//   node scripts/readme-figures.mjs --check   exit code 1 when one differs from what would be written
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { gpuProofs, pathCosts } from './gpu-figures.mjs';
+import { FILES } from './gpu-runs.mjs';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const RESULTS = join(ROOT, 'bench/results');
@@ -110,14 +112,14 @@ function dispatchFigures() {
   });
 }
 
-/** Every result of a machine whose name begins so, without dates: one run on GPUs writes several. */
-function resultsNamed(prefix) {
+/** These results of every machine that has them; GPU runs are not dated. */
+function resultsNamed(files) {
   if (!existsSync(RESULTS)) return [];
   return readdirSync(RESULTS, { withFileTypes: true })
     .filter((entry) => entry.isDirectory() && entry.name !== 'local')
     .flatMap(({ name: machine }) =>
-      readdirSync(join(RESULTS, machine))
-        .filter((file) => file.startsWith(prefix) && file.endsWith('.json'))
+      files
+        .filter((file) => existsSync(join(RESULTS, machine, file)))
         .map((file) => ({
           machine,
           file,
@@ -126,14 +128,18 @@ function resultsNamed(prefix) {
     );
 }
 
+const quantile = (values, share) => [...values].sort((a, b) => a - b)[Math.ceil(share * values.length) - 1];
 const percent = (share, digits = 0) => (share == null ? '-' : `${(100 * share).toFixed(digits)} %`);
 const onGpus = ({ machine, file, output }) => {
   const gpus = output.machine.gpus.map(({ name }) => name);
   return `${gpus.length} x ${gpus[0]}, commit ${output.commit.slice(0, 7)}: ${link(machine, file)}`;
 };
 
+const ahead = ({ beforeEvent, behindEventMs }) =>
+  beforeEvent === undefined ? '' : `, in ${beforeEvent} of ${behindEventMs.length} before the event was reached`;
+
 function deviceTransferFigures() {
-  return resultsNamed('device-transfer-').flatMap((result) => {
+  return resultsNamed(Object.values(FILES.transfer)).flatMap((result) => {
     const { output } = result;
     if (output.settings.gpus[0] === output.settings.gpus[1]) return [];
     const lanes = [...new Set(output.results.map(({ lane }) => lane))];
@@ -152,7 +158,6 @@ function deviceTransferFigures() {
       return [what, `${first.bytes / 2 ** 20} MiB`, first.roofGigabytesPerSecond.p50.toFixed(0), ...cells];
     });
     const { slices, aborts } = output;
-    const quantile = (values, share) => [...values].sort((a, b) => a - b)[Math.ceil(share * values.length) - 1];
     const times = [
       `A slice of 2,048 pages costs the JS thread ${quantile(slices.submitUs, 0.5).toFixed(1)} µs and the progress thread ${quantile(slices.postingUs, 0.5).toFixed(1)} µs;`,
       `from a CUDA event to the end of a page queued behind it: ${quantile(slices.eventToPageUs, 0.5).toFixed(1)} µs (medians).`,
@@ -160,8 +165,8 @@ function deviceTransferFigures() {
     if (aborts != null) {
       times.push(
         `Pages of slices cancelled under way are free after ${quantile(aborts.freeMs, 0.99).toFixed(1)} ms (p99 of ${aborts.freeMs.length}), ` +
-          `${aborts.wrongBytes} bytes land in them afterwards; of slices queued behind an event after the rest of the forward ` +
-          `(${quantile(aborts.behindEventMs, 0.99).toFixed(0)} ms).`,
+          `${aborts.wrongBytes} bytes land in them afterwards; of slices queued behind an event after ` +
+          `${quantile(aborts.behindEventMs, 0.99).toFixed(2)} ms${ahead(aborts)}.`,
       );
     }
     return [
@@ -177,8 +182,54 @@ function deviceTransferFigures() {
   });
 }
 
+/** The arena's own run: slices through `bounce`, pages of one layer beside pieces of many. */
+function bounceFigures() {
+  return resultsNamed([FILES.bounceTransfer]).flatMap((result) => {
+    const { output } = result;
+    const lanes = [...new Set(output.results.map(({ lane }) => lane))];
+    const rows = [...new Set(output.results.map((row) => `${row.kind} ${row.pageBytes}`))].map((kind) => {
+      const own = output.results.filter((row) => `${row.kind} ${row.pageBytes}` === kind);
+      const first = own[0];
+      const cells = lanes.map((lane) => {
+        const row = own.find((other) => other.lane === lane);
+        return row === undefined ? '-' : `${row.gigabytesPerSecond.p50.toFixed(1)} (${percent(row.shareOfRoof, 1)})`;
+      });
+      const what = first.kind === 'layers' ? 'pieces of many layers' : 'pages of one layer';
+      return [
+        `${first.pageBytes / 1024} KiB ${what}`,
+        `${first.bytes / 2 ** 20} MiB`,
+        first.roofGigabytesPerSecond.p50.toFixed(0),
+        ...cells,
+        own.reduce((sum, row) => sum + row.wrongBytes, 0),
+      ];
+    });
+    const { emptyArena, aborts } = output;
+    const times = [
+      `A slice of one page through an empty arena takes ${quantile(emptyArena.busyUs, 0.5).toFixed(0)} µs right after another, ` +
+        `${quantile(emptyArena.idleUs, 0.5).toFixed(0)} µs after a pause (medians).`,
+    ];
+    if (aborts != null) {
+      times.push(
+        `After a cancel under way the writer's pages are free in ${quantile(aborts.freeMs, 0.99).toFixed(1)} ms, ` +
+          `the receiver's in ${quantile(aborts.receiverFreeMs, 0.99).toFixed(1)} ms (p99 of ${aborts.freeMs.length}); ` +
+          `${aborts.wrongBytes} bytes land in them afterwards.`,
+      );
+    }
+    return [
+      'The same through the bounce arena (gathered, one NIXL write a chunk, scattered), GB/s (median) and share of one contiguous copy; `bounce-16` gathers and scatters with 16 blocks.',
+      '',
+      ...table(['what', 'moved', 'contiguous', ...lanes, 'wrong bytes'], rows),
+      '',
+      times.join(' '),
+      '',
+      onGpus(result),
+      '',
+    ];
+  });
+}
+
 function gpuTtftFigures() {
-  const found = resultsNamed('gpu-ttft-')
+  const found = resultsNamed(FILES.ttft)
     .flatMap((result) => result.output.results.map((row) => ({ result, row })))
     .filter(({ row }) => row.variant === 'pipelined')
     .sort((a, b) => a.row.model.localeCompare(b.row.model) || a.row.promptTokens - b.row.promptTokens);
@@ -218,7 +269,7 @@ function gpuTtftFigures() {
 }
 
 function interferenceFigures() {
-  const rows = resultsNamed('gpu-interference-').flatMap((result) =>
+  const rows = resultsNamed(FILES.interference).flatMap((result) =>
     result.output.results.map((row) => [
       row.chunkTokens,
       row.path,
@@ -245,32 +296,46 @@ const SECTIONS = {
   transfer: transferFigures,
   dispatch: dispatchFigures,
   'gpu-transfer': deviceTransferFigures,
+  'gpu-bounce': bounceFigures,
   'gpu-ttft': gpuTtftFigures,
   'gpu-interference': interferenceFigures,
 };
 
-/** README.md with every `<!-- figures:NAME -->` ... `<!-- /figures:NAME -->` filled from the results. */
-export function updatedReadme() {
-  let readme = readFileSync(join(ROOT, 'README.md'), 'utf8');
-  for (const [name, figures] of Object.entries(SECTIONS)) {
+const DOCUMENTS = {
+  'README.md': SECTIONS,
+  'docs/gpu.md': { 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
+};
+
+function updated(document) {
+  let text = readFileSync(join(ROOT, document), 'utf8');
+  for (const [name, figures] of Object.entries(DOCUMENTS[document])) {
     const begin = `<!-- figures:${name} -->`;
     const end = `<!-- /figures:${name} -->`;
-    const from = readme.indexOf(begin);
-    const to = readme.indexOf(end);
+    const from = text.indexOf(begin);
+    const to = text.indexOf(end);
     if (from < 0 || to < from) continue;
     const lines = figures();
     const body = lines.length === 0 ? '' : `${lines.join('\n').trimEnd()}\n`;
-    readme = `${readme.slice(0, from + begin.length)}\n${body}${readme.slice(to)}`;
+    text = `${text.slice(0, from + begin.length)}\n${body}${text.slice(to)}`;
   }
-  return readme;
+  return text;
+}
+
+/** Each document with every `<!-- figures:NAME -->` ... `<!-- /figures:NAME -->` filled from the results, where that changes it. */
+export function outdatedDocuments() {
+  return Object.keys(DOCUMENTS)
+    .map((document) => ({ document, text: updated(document) }))
+    .filter(({ document, text }) => text !== readFileSync(join(ROOT, document), 'utf8'));
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
-  const updated = updatedReadme();
-  if (process.argv.includes('--check')) {
-    process.exitCode = updated === readFileSync(join(ROOT, 'README.md'), 'utf8') ? 0 : 1;
-    if (process.exitCode === 1) process.stderr.write('README.md: figures differ from bench/results\n');
-  } else {
-    writeFileSync(join(ROOT, 'README.md'), updated);
+  const isCheck = process.argv.includes('--check');
+  for (const { document, text } of outdatedDocuments()) {
+    if (!isCheck) {
+      writeFileSync(join(ROOT, document), text);
+      continue;
+    }
+    process.exitCode = 1;
+    process.stderr.write(`${document}: figures differ from bench/results\n`);
   }
 }

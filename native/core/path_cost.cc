@@ -16,8 +16,6 @@ constexpr double kP2pRate = 321 * kBytesPerUsOfGigabyte;
 constexpr double kP2pPieceUs = 0.004;
 // Few long runs go by the copy engines.
 constexpr double kP2pEngineRate = 394 * kBytesPerUsOfGigabyte;
-constexpr std::uint64_t kP2pEngineRunBytes = std::uint64_t{4} << 20;
-constexpr std::uint64_t kP2pEngineRuns = 16;
 
 // rdma over cuda_ipc: the poster is held up for each descriptor, then the link's own rate.
 constexpr double kRdmaFixedUs = 20;
@@ -74,7 +72,7 @@ double estimate_us(DataPath path, const SliceShape& shape) {
   const auto pieces = static_cast<double>(shape.pieces);
   switch (path) {
     case DataPath::kP2p:
-      if (shape.runs > 0 && shape.runs <= kP2pEngineRuns && shape.bytes / shape.runs >= kP2pEngineRunBytes) {
+      if (shape.runs > 0 && shape.runs <= kMaxEngineRuns && shape.bytes / shape.runs >= kEngineRunBytes) {
         return kP2pFixedUs + of_bytes(shape, kP2pEngineRate);
       }
       return kP2pFixedUs + of_bytes(shape, kP2pRate) + kP2pPieceUs * pieces;

@@ -21,6 +21,11 @@ struct SliceShape {
   std::uint64_t pieces = 0;
 };
 
+// p2p: from this mean run on, and up to so many of them, the copy engines copy instead of kernels: they are as fast and
+// take no multiprocessor.
+inline constexpr std::uint64_t kEngineRunBytes = std::uint64_t{4} << 20;
+inline constexpr std::uint64_t kMaxEngineRuns = 16;
+
 SliceShape shape_of(std::span<const PlanGroup> groups);
 
 // Microseconds from post to the last byte on an idle machine, by the constants in path_cost.cc.

@@ -20,7 +20,7 @@ enum class CopyKind : std::uint8_t {
   kScatter,      // a linear range to pages
 };
 
-// kBulk goes by the bulk copy engine of compute capability 9.0 and newer and takes kPaged with aligned tables only.
+// kBulk goes by the bulk copy engine of compute capability 9.x and 10.x and takes kPaged with aligned tables only.
 enum class CopyMethod : std::uint8_t { kRegisters, kBulk };
 
 // Bounds how many multiprocessors a transfer takes from prefill.

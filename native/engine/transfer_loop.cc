@@ -144,7 +144,7 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
     switch (transfer->after->state()) {
       case EventState::kPending:
         // The device waits for it: the copy is queued before the forward has ended.
-        if (is_devices && transfer->route->is_whole) break;
+        if (is_devices && transfer->route->is_whole && transfer->route->device_waits) break;
         if (is_devices) ++polled_events_;
         waiting_.push_back({transfer->flow, transfer->after});
         scheduler_.park();

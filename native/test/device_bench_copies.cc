@@ -1,5 +1,3 @@
-#include <cstring>
-
 #include "device_bench_support.h"
 
 namespace kvt::bench {
@@ -31,60 +29,50 @@ void measure_copies(const Gpu& gpu, std::uintptr_t source, std::size_t source_si
   });
   const double roof = gigabytes_per_second(kTotal, contiguous.device_us);
   put(out, path, "one copy", "256MiB", 0, kTotal, contiguous, roof);
+  const auto measure = [&](const std::string& what, CopyMethod method, PlacedSlice* slice, const SliceShape& shape,
+                           unsigned blocks, unsigned turn, bool is_handed_out) {
+    put(out, path, what, shape.name, blocks, slice->bytes(),
+        time_work(gpu,
+                  [&] {
+                    CopyArguments arguments = is_handed_out ? slice->next_launch() : slice->arguments;
+                    arguments.turn = turn;
+                    require(gpu.kernels->copy(CopyKind::kPaged, method, arguments, blocks, gpu.stream), "launching");
+                  }),
+        roof);
+  };
+  const auto name = [](CopyMethod method) { return std::string(method == CopyMethod::kBulk ? "bulk" : "registers"); };
   for (const SliceShape& shape : slice_shapes()) {
     // Split pages take more room than they move.
     const std::size_t pages =
         std::min({kTotal / shape.bytes(), source_size / shape.source_slot, destination_size / shape.destination_slot});
-    const PlacedSlice slice(gpu, shape, pages * shape.bytes(), source, source_size, destination, destination_size);
+    PlacedSlice slice(gpu, shape, pages * shape.bytes(), source, source_size, destination, destination_size);
+    std::vector<CopyMethod> methods{CopyMethod::kRegisters};
+    if (slice.is_bulk() && gpu.kernels->has_bulk()) methods.push_back(CopyMethod::kBulk);
     const bool is_first = shape.name == "32KiB";
-    for (const unsigned blocks : {8U, 16U, 24U, 32U, 132U}) {
-      if (!is_first && blocks == 24) continue;
-      put(out, path, "registers", shape.name, blocks, slice.bytes(),
-          time_work(gpu,
-                    [&] {
-                      require(gpu.kernels->copy(CopyKind::kPaged, CopyMethod::kRegisters, slice.arguments, blocks,
-                                                gpu.stream),
-                              "launching");
-                    }),
-          roof);
-      if (!slice.is_bulk() || !gpu.kernels->has_bulk()) continue;
-      put(out, path, "bulk", shape.name, blocks, slice.bytes(),
-          time_work(gpu,
-                    [&] {
-                      require(
-                          gpu.kernels->copy(CopyKind::kPaged, CopyMethod::kBulk, slice.arguments, blocks, gpu.stream),
-                          "launching");
-                    }),
-          roof);
+    for (const unsigned blocks : {4U, 8U, 16U, 24U, 32U, 132U}) {
+      if (!is_first && (blocks == 4 || blocks == 24)) continue;
+      for (const CopyMethod method : methods) measure(name(method), method, &slice, shape, blocks, 0, true);
     }
     if (!is_first) continue;
-    for (const unsigned turn : {1U, 4U}) {
-      CopyArguments arguments = slice.arguments;
-      arguments.turn = turn;
+    for (const CopyMethod method : methods) {
       for (const unsigned blocks : {8U, 16U, 32U}) {
-        for (const CopyMethod method : {CopyMethod::kRegisters, CopyMethod::kBulk}) {
-          put(out, path, (method == CopyMethod::kBulk ? "bulk, turn " : "registers, turn ") + std::to_string(turn),
-              shape.name, blocks, slice.bytes(),
-              time_work(gpu,
-                        [&] {
-                          require(gpu.kernels->copy(CopyKind::kPaged, method, arguments, blocks, gpu.stream),
-                                  "launching");
-                        }),
-              roof);
+        measure(name(method) + ", settled", method, &slice, shape, blocks, 0, false);
+        for (const unsigned turn : {1U, 2U, 4U}) {
+          measure(name(method) + ", turn " + std::to_string(turn), method, &slice, shape, blocks, turn, true);
         }
       }
     }
-    const PlacedSlice small(gpu, shape, std::size_t{64} << 20, source, source_size, destination, destination_size);
-    for (const unsigned blocks : {16U, 32U}) {
-      put(out, path, "registers", "32KiB, 64MiB in all", blocks, small.bytes(),
-          time_work(gpu,
-                    [&] {
-                      require(gpu.kernels->copy(CopyKind::kPaged, CopyMethod::kRegisters, small.arguments, blocks,
-                                                gpu.stream),
-                              "launching");
-                    }),
-          roof);
+    for (const std::size_t mib : {std::size_t{8}, std::size_t{64}}) {
+      const SliceShape cut{.name = "32KiB, " + std::to_string(mib) + "MiB in all",
+                           .source_slot = shape.source_slot,
+                           .destination_slot = shape.destination_slot,
+                           .piece = shape.piece};
+      PlacedSlice part(gpu, cut, mib << 20, source, source_size, destination, destination_size);
+      for (const CopyMethod method : methods) {
+        for (const unsigned blocks : {8U, 16U, 32U}) measure(name(method), method, &part, cut, blocks, 0, true);
+      }
     }
+    const PlacedSlice small(gpu, shape, std::size_t{64} << 20, source, source_size, destination, destination_size);
     put(out, path, "copy per page", shape.name, 0, small.bytes(),
         time_work(
             gpu,

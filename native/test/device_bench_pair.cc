@@ -144,14 +144,14 @@ void run_writer(int ordinal, int socket, Records* out) {
 
   // Right bytes first: every method, checked by the receiver.
   const SliceShape shape = slice_shapes().front();
-  const PlacedSlice slice(gpu, shape, std::size_t{64} << 20, source->base(), source->size(), mapping->base(),
-                          mapping->size());
+  PlacedSlice slice(gpu, shape, std::size_t{64} << 20, source->base(), source->size(), mapping->base(),
+                    mapping->size());
   std::uint64_t bytes = 0;
   require(gpu.kernels->fill(content_of(source->base(), slice.from(), source->size()), gpu.stream, &bytes), "filling");
   for (const CopyMethod method : {CopyMethod::kRegisters, CopyMethod::kBulk}) {
     if (method == CopyMethod::kBulk && !gpu.kernels->has_bulk()) continue;
     await_other(socket);
-    require(gpu.kernels->copy(CopyKind::kPaged, method, slice.arguments, 16, gpu.stream), "launching");
+    require(gpu.kernels->copy(CopyKind::kPaged, method, slice.next_launch(), 16, gpu.stream), "launching");
     require(gpu.stream.synchronize(), "copying");
     signal_other(socket);
     await_other(socket);  // checked: the pool may change again

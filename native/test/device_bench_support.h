@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -121,6 +122,13 @@ inline std::vector<SliceShape> slice_shapes() {
            .count = 16,
            .source_stride = kKib,
            .destination_stride = 512},
+          {.name = "64 x 64 B",
+           .source_slot = 8 * kKib,
+           .destination_slot = 8 * kKib,
+           .piece = 64,
+           .count = 64,
+           .source_stride = 128,
+           .destination_stride = 128},
           {.name = "32KiB at odd offsets",
            .source_slot = 33 * kKib,
            .destination_slot = 33 * kKib,
@@ -160,6 +168,9 @@ class PlacedSlice {
       slots[2 * i + 1] = to_[i];
     }
     require(buffer_.upload(buffer_.size(), gpu.stream), "uploading slots");
+    require(DeviceBuffer::create(gpu.context, kLaunches * sizeof(LaunchState), &states_), "making states");
+    std::memset(states_.host().data(), 0, states_.size());
+    require(states_.upload(states_.size(), gpu.stream), "uploading states");
     require(gpu.stream.synchronize(), "uploading slots");
     const CopyPart part{.table = &table_,
                         .fragments_at = buffer_.device(),
@@ -167,6 +178,14 @@ class PlacedSlice {
                         .destination_slots_at = buffer_.device() + slots_at + 4,
                         .pair_count = static_cast<std::uint32_t>(pages_)};
     require(make_copy_arguments(std::vector<CopyPart>{part}, &arguments), "making arguments");
+  }
+
+  // With a state of its own, as a slice brings one: tiles are handed out. `arguments` settles them beforehand.
+  CopyArguments next_launch() {
+    if (launches_ == kLaunches) require(Status(StatusCode::kInternal, "no state is left"), "launching");
+    CopyArguments next = arguments;
+    next.state = states_.device() + launches_++ * sizeof(LaunchState);
+    return next;
   }
 
   bool is_bulk() const { return table_.is_bulk_aligned; }
@@ -187,9 +206,13 @@ class PlacedSlice {
     return out;
   }
 
+  static constexpr std::size_t kLaunches = 2048;
+
   std::size_t pages_;
   CopyTable table_;
   DeviceBuffer buffer_;
+  DeviceBuffer states_;
+  std::size_t launches_ = 0;
   std::vector<std::int32_t> from_, to_;
 };
 

@@ -85,9 +85,9 @@ class Kernels : public DeviceTest {
     KVT_ASSERT_OK(make_copy_arguments(c->device_parts, &c->device));
   }
 
-  // As the slots of a slice bring it.
-  std::uintptr_t new_abort_state() {
-    upload(arena_->base(), std::vector<std::byte>(sizeof(AbortState)));
+  // As the slots of a slice bring it: with it, tiles are handed out as workers ask.
+  std::uintptr_t new_state() {
+    upload(arena_->base(), std::vector<std::byte>(sizeof(LaunchState)));
     return arena_->base();
   }
 
@@ -110,6 +110,7 @@ TEST_F(Kernels, PagedCopyOfAnyAlignmentAndSize) {
     Case c;
     ASSERT_NO_FATAL_FAILURE(prepare(generator.next(), seed, &c));
     reference_copy(c.host);
+    if (seed % 2 == 0) c.device.state = new_state();
     KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, CopyMethod::kRegisters, c.device, kGrids[seed % 5], stream_));
     ASSERT_NO_FATAL_FAILURE(expect_same_destination(c, ("seed " + std::to_string(seed)).c_str()));
   }
@@ -125,6 +126,7 @@ TEST_F(Kernels, PagedCopyOfAlignedPagesByBothMethods) {
       ASSERT_NO_FATAL_FAILURE(prepare(plan, seed, &c));
       for (const CopyTable& table : c.on_device.tables) ASSERT_TRUE(table.is_bulk_aligned);
       reference_copy(c.host);
+      if (seed % 2 == 0) c.device.state = new_state();
       KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, kGrids[seed % 5], stream_));
       ASSERT_NO_FATAL_FAILURE(expect_same_destination(
           c, ("seed " + std::to_string(seed) + (method == CopyMethod::kBulk ? ", bulk" : ", registers")).c_str()));
@@ -152,7 +154,8 @@ TEST_F(Kernels, ManyPagesByBothMethods) {
     reference_copy(c.host);
     for (const unsigned blocks : kGrids) {
       upload(destination_->base(), std::vector<std::byte>(c.destination.size(), kUntouched));
-      c.device.turn = 1 + blocks % 4;
+      c.device.turn = 1U << blocks % 3;
+      c.device.state = blocks == 5 ? 0 : new_state();
       KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, blocks, stream_));
       ASSERT_NO_FATAL_FAILURE(expect_same_destination(c, method == CopyMethod::kBulk ? "bulk" : "registers"));
     }
@@ -172,7 +175,7 @@ TEST_F(Kernels, AGatedLaunchCopiesUnlessItWasTakenBack) {
     const unsigned blocks = kGrids[seed % 5];
     KVT_ASSERT_OK(words.take(&word));
     c.device.abort = reinterpret_cast<std::uintptr_t>(word);
-    c.device.abort_state = new_abort_state();
+    c.device.state = new_state();
     c.device.is_gated = 1;
     ASSERT_TRUE(AbortWords::revoke(word));
     // Taken back, its tables and slots may be gone.
@@ -188,7 +191,7 @@ TEST_F(Kernels, AGatedLaunchCopiesUnlessItWasTakenBack) {
 
     KVT_ASSERT_OK(words.take(&word));
     c.device.abort = reinterpret_cast<std::uintptr_t>(word);
-    c.device.abort_state = new_abort_state();
+    c.device.state = new_state();
     reference_copy(c.host);
     KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, blocks, stream_));
     ASSERT_NO_FATAL_FAILURE(expect_same_destination(c, "gated"));
@@ -218,7 +221,7 @@ TEST_F(Kernels, AnAbortIsSeenBetweenTiles) {
     AbortWord* word = nullptr;
     KVT_ASSERT_OK(words.take(&word));
     c.device.abort = reinterpret_cast<std::uintptr_t>(word);
-    c.device.abort_state = new_abort_state();
+    c.device.state = new_state();
     upload(destination_->base(), std::vector<std::byte>(c.destination.size(), kUntouched));
     // It was asked before it began, and is not gated: it begins, and ends early.
     (void)AbortWords::revoke(word);

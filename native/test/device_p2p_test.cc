@@ -244,12 +244,67 @@ PlacedPlan whole_pool(const Region& source, const Region& destination, bool is_s
   return PlacedPlan::place(plan, source.base, destination.base);
 }
 
+// More than the two lanes take at once, so that slices begin while others end, with all blocks and with halves of them.
+TEST_F(P2p, SlicesUnderWayTogetherArriveWhole) {
+  constexpr std::size_t kSlices = 48;
+  constexpr std::size_t kBytes = kPool / 64;
+  const std::vector<std::byte> source = noise(kPool, 5);
+  upload(source_.base, source);
+  std::vector<std::byte> expected(kPool, std::byte{0xa7});
+  for (int round = 0; round < 3; ++round) {
+    upload(destination_.base, std::vector<std::byte>(kPool, std::byte{0xa7}), &receiver_stream_);
+    const auto id_of = [&](std::size_t i) { return 1 + static_cast<SubmissionId>(round) * kSlices + i; };
+    for (std::size_t i = 0; i < kSlices; ++i) {
+      const Region from{source_.base + i * kBytes, kBytes, MemoryKind::kDevice, 0};
+      const Region to{destination_.base + i * kBytes, kBytes, MemoryKind::kDevice, receiver_device_};
+      const PlacedPlan plan = whole_pool(from, to, true);
+      writer_->submit(submission(id_of(i), plan));
+      if (round > 0) continue;
+      constexpr std::size_t kPage = 32 << 10;
+      for (std::size_t page = 0; page < kBytes / kPage; ++page) {
+        const std::size_t at = i * kBytes + (page * 5 + 1) % (kBytes / kPage) * kPage;
+        std::copy_n(source.begin() + static_cast<std::ptrdiff_t>(i * kBytes + page * kPage), kPage,
+                    expected.begin() + static_cast<std::ptrdiff_t>(at));
+      }
+    }
+    for (std::size_t i = 0; i < kSlices; ++i) {
+      const Notice notice = writer_->settled(id_of(i));
+      ASSERT_EQ(notice.outcome, Outcome::kTransferred) << notice.error.message();
+    }
+    ASSERT_EQ(download(destination_.base, kPool, &receiver_stream_), expected) << "round " << round;
+  }
+}
+
 TEST_F(P2p, LongRunsArriveToo) {
   const std::vector<std::byte> source = noise(kPool, 3);
   upload(source_.base, source);
   writer_->submit(submission(1, whole_pool(source_, destination_, false)));
   ASSERT_EQ(writer_->settled(1).outcome, Outcome::kTransferred);
   EXPECT_EQ(download(destination_.base, kPool, &receiver_stream_), source);
+}
+
+TEST_F(P2p, LongRunsThatAreTakenBackEndWithWhatTheEnginesHaveQueued) {
+  constexpr SubmissionId kSlices = 60;  // 4 GiB: far more than is ever queued
+  upload(source_.base, std::vector<std::byte>(kPool, std::byte{0x33}));
+  const PlacedPlan contiguous = whole_pool(source_, destination_, false);
+  for (SubmissionId id = 1; id <= kSlices; ++id) writer_->submit(submission(id, contiguous));
+  for (SubmissionId id = 1; id <= kSlices; ++id) writer_->cancel(id);
+  std::size_t cancelled = 0;
+  for (SubmissionId id = 1; id <= kSlices; ++id) {
+    const Notice notice = writer_->settled(id);
+    EXPECT_TRUE(notice.drained);
+    if (notice.outcome == Outcome::kCancelled) ++cancelled;
+  }
+  EXPECT_GT(cancelled, kSlices / 2);
+  // Whatever was queued has landed: nothing comes after it.
+  const std::vector<std::byte> canary(kPool, std::byte{0xc7});
+  upload(destination_.base, canary, &receiver_stream_);
+  writer_->submit(
+      submission(kSlices + 1, whole_pool({source_.base, kPool / 4}, {destination_.base, kPool / 4}, false)));
+  ASSERT_EQ(writer_->settled(kSlices + 1).outcome, Outcome::kTransferred);
+  std::vector<std::byte> expected = canary;
+  std::fill_n(expected.begin(), kPool / 4, std::byte{0x33});
+  EXPECT_EQ(download(destination_.base, kPool, &receiver_stream_), expected);
 }
 
 TEST_F(P2p, TheCopyBeginsWhenTheEventIsReachedAndNotBefore) {
@@ -298,7 +353,7 @@ TEST_F(P2p, WhatWasTakenBackBehindAnEventIsFreeAtOnceAndNeverLands) {
   ASSERT_EQ(writer_->settled(1).outcome, Outcome::kTransferred);
   for (SubmissionId id = 2; id < 12; id += 2) {
     const auto event = busy_event(forward, *scratch, 200);
-    // Long runs would go by the copy engines, which cannot be stopped.
+    // Long runs go by the copy engines, which are given nothing before the event.
     writer_->submit(submission(id, id % 4 == 0 ? contiguous : scattered, event));
     writer_->submit(submission(id + 1, scattered, event));
     writer_->cancel(id);

@@ -25,6 +25,9 @@ class SliceTransport final : public Transport {
     return {};
   }
   bool takes_slices() const override { return takes_whole; }
+  SliceRoute route(PeerId, Ticket, std::span<const PlanGroup>) const override {
+    return {.is_whole = takes_whole, .limits = limits(), .lane = 0, .device_waits = device_waits};
+  }
   BatchResult post_slice(BatchId batch, PeerId, Ticket, std::span<const PlanGroup> groups,
                          const CudaEvent* after) override {
     posted.push_back({batch, groups.size(), groups.front().slot_pairs.size() / 2, after});
@@ -52,6 +55,7 @@ class SliceTransport final : public Transport {
   BatchState polled = BatchState::kInFlight;
   std::size_t max_in_flight = 8;
   bool takes_whole = true;
+  bool device_waits = true;
 };
 
 // An event of a device that is nowhere: only its address counts.
@@ -133,6 +137,26 @@ TEST_F(Slices, TellOfTheirSourceOnceBeforeTheyEnd) {
   ASSERT_EQ(notices.size(), 2U);
   EXPECT_EQ(notices[0].kind, NoticeKind::kCompletion);
   EXPECT_EQ(notices[1].kind, NoticeKind::kCompletion);
+}
+
+TEST_F(Slices, StayHereUntilTheirEventWhereTheDeviceCannotGiveThemBack) {
+  transport_.device_waits = false;
+  const auto event = std::make_shared<ScriptedDeviceEvent>();
+  loop_.submit(submission(1, 2, event));
+  loop_.submit(submission(2, 2, event));
+  loop_.submit(submission(3, 2));
+  while (loop_.step()) continue;
+  ASSERT_EQ(transport_.posted.size(), 1U);
+  EXPECT_TRUE(loop_.polls_events());
+  loop_.cancel(2);
+  const Notice cancelled = only_notice();
+  EXPECT_EQ(cancelled.submission, 2U);
+  EXPECT_EQ(cancelled.outcome, Outcome::kCancelled);
+  EXPECT_TRUE(cancelled.drained);
+  event->now = EventState::kReached;
+  while (loop_.step()) continue;
+  ASSERT_EQ(transport_.posted.size(), 2U);
+  EXPECT_EQ(transport_.posted[1].after, nullptr);
 }
 
 TEST_F(Slices, GoToTheDeviceWithAnEventThatIsNotReached) {

@@ -9,11 +9,29 @@ Status P2pBatches::open(const std::shared_ptr<const CudaContext>& context) {
   context_ = context;
   buffers_.emplace(context);
   words_.emplace(context);
-  for (Lane* lane : {&ready_, &waiting_}) {
+  for (Lane* lane : {&ready_[0], &ready_[1], &waiting_}) {
     Status status = CudaStream::create(context, StreamPriority::kLow, &lane->stream);
     if (!status.is_ok()) return status;
   }
   return Status::ok();
+}
+
+P2pBatches::Lane& P2pBatches::ready() {
+  const std::size_t other = 1 - last_ready_;
+  return ready_[other].order.size() <= ready_[last_ready_].order.size() ? ready_[other] : ready_[last_ready_];
+}
+
+Status P2pBatches::share_blocks(unsigned most, Queued* batch, unsigned* blocks) {
+  const bool is_first = batch->lane == &ready_[0];
+  batch->is_alone = ready_depth() == 0 || most < 2;
+  *blocks = batch->is_alone ? most : (is_first ? most - most / 2 : most / 2);
+  const auto alone = alone_ ? batches_.find(*alone_) : batches_.end();
+  Status status;
+  if (alone != batches_.end() && alone->second.queued.lane != batch->lane) {
+    status = alone->second.done.wait_on(batch->lane->stream);
+    alone_.reset();
+  }
+  return status;
 }
 
 Status P2pBatches::take_event(CudaEvent* out) {
@@ -37,6 +55,8 @@ BatchResult P2pBatches::queued(BatchId id, Queued batch, Status status) {
   if (status.is_ok()) status = done.record(batch.lane->stream);
   if (status.is_ok()) {
     batch.lane->order.push_back(id);
+    if (batch.lane != &waiting_) last_ready_ = batch.lane == &ready_[0] ? 0 : 1;
+    if (batch.is_alone) alone_ = id;
     batches_.emplace(id, Batch{.queued = std::move(batch), .done = std::move(done)});
     return {BatchState::kInFlight, false, {}};
   }
@@ -97,8 +117,7 @@ void P2pBatches::cancel(BatchId id) {
 
 void P2pBatches::retire() {
   if (revoked_.empty()) return;
-  retire(&ready_);
-  retire(&waiting_);
+  for (Lane* lane : {&ready_[0], &ready_[1], &waiting_}) retire(lane);
 }
 
 void P2pBatches::retire(Lane* lane) {

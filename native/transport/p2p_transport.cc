@@ -15,6 +15,7 @@
 #include "core/region_set.h"
 #include "device/cuda_event.h"
 #include "device/device_pool.h"
+#include "transport/engine_copies.h"
 #include "transport/host_listener.h"
 #include "transport/p2p_batches.h"
 #include "transport/p2p_peer.h"
@@ -27,20 +28,42 @@ constexpr auto kConnectLimit = std::chrono::seconds(2);
 constexpr auto kPollInterval = std::chrono::microseconds(5);
 // A slice is one batch; this many wait on the device for each peer before its flows wait here.
 constexpr BatchLimits kLimits{.max_runs = 1024, .max_bytes = std::size_t{256} << 20, .max_in_flight = 64};
-// From this mean run on, the copy engines are as fast as the kernels and take no multiprocessor.
-constexpr std::size_t kEngineRunBytes = std::size_t{4} << 20;
-constexpr std::size_t kMaxEngineRuns = 16;
-// Pieces below this go through registers: the bulk engine pays per piece (two H200, 256-byte pieces: 8 % slower).
-constexpr std::uint64_t kSmallestBulkPiece = 512;
+// Pieces below this go through registers: the bulk engine pays per piece (two H200, 16 blocks, pieces of 256 bytes: 348
+// GB/s against 312).
+constexpr std::uint64_t kSmallestBulkPiece = 256;
 // So many slices without an event are queued before a later one can be taken back: a few hundred microseconds of link.
 constexpr std::size_t kUngatedDepth = 4;
 // How often what was taken back is looked at: nobody waits for it.
 constexpr auto kRetireInterval = std::chrono::milliseconds(1);
 
+// Whether a slice surely has more runs than that. Stops looking as soon as it knows, which for scattered pages is soon;
+// runs that join over fragments count apart.
+bool has_more_runs_than(std::uint64_t limit, std::span<const PlanGroup> groups) {
+  std::uint64_t runs = 0;
+  for (const PlanGroup& group : groups) {
+    const std::span<const std::int32_t> slots = group.slot_pairs;
+    const std::span<const Fragment> fragments = group.table->fragments();
+    std::uint64_t pieces = 0;
+    for (const Fragment& fragment : fragments) pieces += fragment.count;
+    const bool can_join = pieces == 1 && fragments.front().bytes == fragments.front().source.slot_stride &&
+                          fragments.front().bytes == fragments.front().destination.slot_stride;
+    if (!can_join) {
+      runs += pieces * (slots.size() / 2);
+    } else {
+      runs += slots.empty() ? 0 : 1;
+      for (std::size_t i = 2; i < slots.size() && runs <= limit; i += 2) {
+        if (slots[i] != slots[i - 2] + 1 || slots[i + 1] != slots[i - 1] + 1) ++runs;
+      }
+    }
+    if (runs > limit) return true;
+  }
+  return false;
+}
+
 // Role: Transport over device memory that processes of one machine map from each other.
-// Ordering: slices whose event was reached, and those without one, go in order on one stream; slices that still wait
-// for
-//   their event go in order on another, so that none of the first waits for a forward step.
+// Ordering: slices whose event was reached, and those without one, go by two streams in turn; slices that still wait
+//   for their event go in order on another, so that none of the first waits for a forward step. Long runs go by the
+//   copy engines, in order, once their event was reached.
 // Ownership: pools, mappings and buffers stay until nothing queued uses them; close() leaves them for ever otherwise.
 class P2pTransport final : public Transport {
  public:
@@ -56,8 +79,9 @@ class P2pTransport final : public Transport {
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
   BatchLimits limits() const override { return kLimits; }
-  SliceRoute route(PeerId, Ticket, std::span<const PlanGroup>) const override {
-    return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p)};
+  SliceRoute route(PeerId, Ticket, std::span<const PlanGroup> groups) const override {
+    // What the copy engines have queued cannot be taken back: behind a forward they are given nothing.
+    return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p), !goes_by_engine(groups, nullptr)};
   }
   void take_advice(std::vector<std::string>* out) override {
     out->insert(out->end(), std::make_move_iterator(advice_.begin()), std::make_move_iterator(advice_.end()));
@@ -68,7 +92,10 @@ class P2pTransport final : public Transport {
   BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                          const CudaEvent* after) override;
   BatchResult poll(BatchId batch) override;
-  void cancel(BatchId batch) override { batches_->cancel(batch); }
+  void cancel(BatchId batch) override {
+    engines_->cancel(batch);
+    batches_->cancel(batch);
+  }
   void take_drained(std::vector<BatchId>*) override {}
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
@@ -80,13 +107,15 @@ class P2pTransport final : public Transport {
   struct Launch {
     std::vector<CopyPart> parts;
     bool is_bulk = true;
-    std::size_t slot_bytes = 0;
+    unsigned blocks = 0;
+    std::size_t upload_bytes = 0;
   };
 
   static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
   Status add_pool(std::unique_ptr<DevicePool> pool);
-  bool goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) const;
-  Status copy_runs(const P2pPeer& to, std::span<const Run> runs, const CudaStream& stream) const;
+  // `runs`: filled when it does; may be null.
+  static bool goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs);
+  BatchResult copy_runs(BatchId batch, PeerId peer, const P2pPeer& to, std::span<const Run> runs);
   Status prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out);
   Status launch(const Launch& launch, const P2pBatches::Queued& batch) const;
 
@@ -100,6 +129,7 @@ class P2pTransport final : public Transport {
   std::optional<HostListener> listener_;
   std::unique_ptr<PageKernels> kernels_;
   std::unique_ptr<P2pBatches> batches_;
+  std::unique_ptr<EngineCopies> engines_;
   CudaStream idle_stream_;  // for uploads that are waited for
   // Slots travel beside the slice before theirs; on the copies' own stream they would hold it up between two kernels.
   CudaStream upload_stream_;
@@ -122,6 +152,9 @@ Status P2pTransport::open() {
   if (!status.is_ok()) return status;
   batches_ = std::make_unique<P2pBatches>();
   status = batches_->open(context_);
+  if (!status.is_ok()) return status;
+  engines_ = std::make_unique<EngineCopies>();
+  status = engines_->open(context_);
   if (!status.is_ok()) return status;
   epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
   if (!epoll_.is_open()) {
@@ -216,7 +249,7 @@ PeerState P2pTransport::poll_peer(PeerId peer, Status* error) {
 void P2pTransport::remove_peer(PeerId peer) {
   const auto entry = peers_.find(peer);
   if (entry == peers_.end()) return;
-  if (batches_->has_lost()) {
+  if (batches_->has_lost() || engines_->has_lost()) {
     given_up_.push_back(std::make_unique<P2pPeer>(std::move(entry->second)));
     peers_.erase(entry);
     return;
@@ -240,44 +273,41 @@ std::vector<Region> P2pTransport::peer_regions(PeerId peer) const {
   return out;
 }
 
-bool P2pTransport::goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) const {
+bool P2pTransport::goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) {
   std::uint64_t bytes = 0;
   for (const PlanGroup& group : groups) {
     bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
   }
-  // Without this the runs of every scattered slice would be counted only to find that there are too many. The shape
-  // counts at least as many as there are; those that join over fragments are few.
-  if (bytes < kEngineRunBytes || shape_of(groups).runs > 4 * kMaxEngineRuns) return false;
+  // The cursor would copy every slice's slots only to find that there are too many runs.
+  if (bytes < kEngineRunBytes || has_more_runs_than(4 * kMaxEngineRuns, groups)) return false;
   PlanCursor cursor(std::vector<PlanGroup>(groups.begin(), groups.end()));
-  (void)cursor.take(kMaxEngineRuns, static_cast<std::size_t>(bytes), runs);
-  return cursor.is_done() && bytes / runs->size() >= kEngineRunBytes;
+  std::vector<Run> found;
+  (void)cursor.take(kMaxEngineRuns, static_cast<std::size_t>(bytes), &found);
+  if (!cursor.is_done() || bytes / found.size() < kEngineRunBytes) return false;
+  if (runs != nullptr) *runs = std::move(found);
+  return true;
 }
 
-Status P2pTransport::copy_runs(const P2pPeer& to, std::span<const Run> runs, const CudaStream& stream) const {
-  const CudaApi& api = context_->api();
+BatchResult P2pTransport::copy_runs(BatchId batch, PeerId peer, const P2pPeer& to, std::span<const Run> runs) {
   // Everything is checked before anything is queued, so that a refused batch has moved nothing.
-  std::vector<std::uintptr_t> destinations;
+  std::vector<EngineCopies::Copy> copies;
   for (const Run& run : runs) {
-    destinations.push_back(to.translate(run.destination, run.bytes));
-    if (destinations.back() == 0 || !regions_.contains(run.source, run.bytes)) {
-      return Status(StatusCode::kInvalidArgument, "a run leaves the memory that its side registered");
+    copies.push_back({to.translate(run.destination, run.bytes), run.source, run.bytes});
+    if (copies.back().destination == 0 || !regions_.contains(run.source, run.bytes)) {
+      return failed(Status(StatusCode::kInvalidArgument, "a run leaves the memory that its side registered"));
     }
   }
-  for (std::size_t i = 0; i < runs.size(); ++i) {
-    Status status = api.check(api.cuMemcpyDtoDAsync(destinations[i], runs[i].source, runs[i].bytes, stream.handle()),
-                              "cuMemcpyDtoDAsync");
-    if (!status.is_ok()) return status;
-  }
-  return Status::ok();
+  return engines_->add(batch, peer, std::move(copies));
 }
 
 Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out) {
-  std::size_t slot_bytes = sizeof(AbortState);
-  for (const PlanGroup& group : groups) slot_bytes += group.slot_pairs.size() * sizeof(std::int32_t);
-  Status status = batches_->buffers().take(slot_bytes, slots);
+  // A state for each launch, then the slots.
+  std::size_t at = (groups.size() + kMaxCopyGroups - 1) / kMaxCopyGroups * sizeof(LaunchState);
+  std::size_t bytes_in_all = at;
+  for (const PlanGroup& group : groups) bytes_in_all += group.slot_pairs.size() * sizeof(std::int32_t);
+  Status status = batches_->buffers().take(bytes_in_all, slots);
   if (!status.is_ok()) return status;
-  std::memset(slots->host().data(), 0, sizeof(AbortState));
-  std::size_t at = sizeof(AbortState);
+  std::memset(slots->host().data(), 0, at);
   for (const PlanGroup& group : groups) {
     const P2pPeer::Table* table = nullptr;
     status = to->find_table(group.table, regions_, idle_stream_, &batches_->buffers(), &table);
@@ -293,7 +323,7 @@ Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, Dev
     out->is_bulk = out->is_bulk && table->copy.is_bulk_aligned && table->copy.mean_piece_bytes >= kSmallestBulkPiece;
     at += bytes;
   }
-  out->slot_bytes = at;
+  out->upload_bytes = at;
   return Status::ok();
 }
 
@@ -305,10 +335,10 @@ Status P2pTransport::launch(const Launch& launch, const P2pBatches::Queued& batc
     Status status = make_copy_arguments(std::span(launch.parts).subspan(from, count), &arguments);
     if (!status.is_ok()) return status;
     arguments.abort = reinterpret_cast<std::uintptr_t>(batch.word);
-    arguments.abort_state = batch.slots.device();
+    arguments.state = batch.slots.device() + from / kMaxCopyGroups * sizeof(LaunchState);
     arguments.is_gated = batch.is_gated ? 1 : 0;
     status = kernels_->copy(CopyKind::kPaged, is_bulk ? CopyMethod::kBulk : CopyMethod::kRegisters, arguments,
-                            options_.max_blocks, batch.lane->stream);
+                            launch.blocks, batch.lane->stream);
     if (!status.is_ok()) return status;
   }
   return Status::ok();
@@ -319,12 +349,7 @@ BatchResult P2pTransport::post(BatchId batch, PeerId peer, std::span<const Run> 
   if (entry == peers_.end() || entry->second.state() != PeerState::kReady) {
     return failed(Status(StatusCode::kState, "peer " + std::to_string(peer) + " is not ready"));
   }
-  const CurrentContext current(*context_);
-  if (!current.status().is_ok()) return failed(current.status());
-  P2pBatches::Lane& lane = batches_->ready();
-  Status status = copy_runs(entry->second, runs, lane.stream);
-  if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-  return batches_->queued(batch, {.peer = peer, .slots = {}, .lane = &lane}, std::move(status));
+  return copy_runs(batch, peer, entry->second, runs);
 }
 
 BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::span<const PlanGroup> groups,
@@ -335,6 +360,10 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
   }
   P2pPeer& to = entry->second;
   if (!to.check_alive()) return failed(to.error());
+  // `route` said that these come without an event.
+  if (std::vector<Run> runs; after == nullptr && goes_by_engine(groups, &runs)) {
+    return copy_runs(batch, peer, to, runs);
+  }
   // Once for all the calls below: each makes it current again, which then costs next to nothing.
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return failed(current.status());
@@ -342,13 +371,6 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
   P2pBatches::Queued queued{
       .peer = peer, .slots = {}, .lane = after == nullptr ? &batches_->ready() : &batches_->waiting()};
   const CudaStream& stream = queued.lane->stream;
-  std::vector<Run> runs;
-  // What the copy engines have queued cannot be taken back, so that behind an event kernels copy long runs too.
-  if (after == nullptr && goes_by_engine(groups, &runs)) {
-    Status status = copy_runs(to, runs, stream);
-    if (status.code() == StatusCode::kInvalidArgument) return failed(std::move(status));
-    return batches_->queued(batch, std::move(queued), std::move(status));
-  }
   Launch prepared;
   Status status = batches_->take_word(&queued.word);
   if (status.is_ok()) status = prepare(&to, groups, &queued.slots, &prepared);
@@ -357,9 +379,11 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
     return failed(std::move(status));
   }
   // The gate costs a launch a look at host memory; what is about to run is soon over without it.
-  queued.is_gated = after != nullptr || queued.lane->order.size() >= kUngatedDepth;
+  queued.is_gated = after != nullptr || batches_->ready_depth() >= kUngatedDepth;
+  prepared.blocks = options_.max_blocks;
+  if (after == nullptr) status = batches_->share_blocks(options_.max_blocks, &queued, &prepared.blocks);
   // The slots travel before the event is waited for, so that they cost nothing once it is reached.
-  status = queued.slots.upload(prepared.slot_bytes, upload_stream_);
+  if (status.is_ok()) status = queued.slots.upload(prepared.upload_bytes, upload_stream_);
   if (status.is_ok()) status = uploaded_.record(upload_stream_);
   if (status.is_ok()) status = uploaded_.wait_on(stream);
   if (status.is_ok() && after != nullptr) status = after->wait_on(stream);
@@ -368,9 +392,19 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
 }
 
 BatchResult P2pTransport::poll(BatchId batch) {
-  P2pBatches::Ending ending = batches_->poll(batch);
-  if (ending.result.state != BatchState::kDone) return std::move(ending.result);
-  const auto peer = peers_.find(ending.peer);
+  PeerId id = 0;
+  BatchResult result;
+  if (engines_->has(batch)) {
+    EngineCopies::Ending ending = engines_->poll(batch);
+    id = ending.peer;
+    result = std::move(ending.result);
+  } else {
+    P2pBatches::Ending ending = batches_->poll(batch);
+    id = ending.peer;
+    result = std::move(ending.result);
+  }
+  if (result.state != BatchState::kDone) return result;
+  const auto peer = peers_.find(id);
   if (peer == peers_.end()) return failed(Status(StatusCode::kPeerLost, "the peer was removed"));
   // Asked after the copy: bytes that were written while the peer died arrived nowhere.
   if (!peer->second.check_alive()) return failed(peer->second.error());
@@ -400,7 +434,7 @@ std::optional<TimePoint> P2pTransport::next_wakeup(TimePoint now) const {
     if (at && (!earliest || *at < *earliest)) earliest = at;
   };
   for (const auto& [id, peer] : peers_) consider(peer.next_wakeup(now));
-  if (batches_->has_any()) consider(now + kPollInterval);
+  if (batches_->has_any() || engines_->has_any()) consider(now + kPollInterval);
   if (batches_->has_revoked()) consider(now + kRetireInterval);
   return earliest;
 }
@@ -408,21 +442,23 @@ std::optional<TimePoint> P2pTransport::next_wakeup(TimePoint now) const {
 bool P2pTransport::close() {
   // Sockets first: peers learn that the agent is gone before its memory is.
   listener_.reset();
-  if (batches_ == nullptr) return true;  // it never opened
+  if (engines_ == nullptr) return true;  // it never opened
   batches_->retire();
-  const bool is_drained = !batches_->has_any() && !batches_->has_lost();
+  const bool is_drained =
+      !batches_->has_any() && !batches_->has_lost() && !engines_->has_any() && !engines_->has_lost();
   if (!is_drained || batches_->has_revoked()) {
     // What is queued reads words and slots, and the driver runs its kernels. Of what was taken back that is all; the
     // rest may still read our pools and write through the mappings: all of it is given up as it is.
     struct GivenUp {
       std::unique_ptr<P2pBatches> batches;
+      std::unique_ptr<EngineCopies> engines;
       std::unique_ptr<PageKernels> kernels;
       std::vector<std::unique_ptr<DevicePool>> pools;
       std::unordered_map<PeerId, P2pPeer> peers;
       std::vector<std::unique_ptr<P2pPeer>> more_peers;
     };
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): nobody owns it any more, on purpose
-    auto* const given_up = new GivenUp{std::move(batches_), std::move(kernels_), {}, {}, {}};
+    auto* const given_up = new GivenUp{std::move(batches_), std::move(engines_), std::move(kernels_), {}, {}, {}};
     if (!is_drained) {
       given_up->pools = std::move(pools_);
       given_up->peers = std::move(peers_);

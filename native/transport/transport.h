@@ -64,6 +64,8 @@ struct SliceRoute {
   BatchLimits limits;
   // Batches are counted against max_in_flight per peer and lane, so that paths do not hold each other up.
   std::uint8_t lane = 0;
+  // Of a whole slice: false where the device must not be given it before its event was reached.
+  bool device_waits = true;
 };
 inline constexpr std::size_t kRouteLanes = kDataPathCount;
 

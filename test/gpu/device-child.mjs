@@ -9,6 +9,7 @@ let pool;
 const advice = [];
 let device;
 let writer;
+let prepared;
 
 const commands = {
   async open({ options, sizeBytes, device: gpu }) {
@@ -79,18 +80,24 @@ const commands = {
     writer = { peer: await agent.addPeer(metadata, 'writer'), base, sizeBytes };
     return {};
   },
+  /** Without groups: those of the last time. */
   async expect({ ticket, groups }) {
-    const prepared = groups.map(({ key, fragments, slots, slotBytes }) => {
-      const from = poolTable(writer.base, writer.sizeBytes, slotBytes, device);
-      const to = poolTable(pool.base, pool.sizeBytes, slotBytes, device);
-      return { key, slots, fragments: agent.prepareInbound(writer.peer, from, to, fragments) };
-    });
+    prepared =
+      groups?.map(({ key, fragments, slots, slotBytes, fromSlotBytes = slotBytes }) => {
+        const from = poolTable(writer.base, writer.sizeBytes, fromSlotBytes, device);
+        const to = poolTable(pool.base, pool.sizeBytes, slotBytes, device);
+        return { key, slots, fragments: agent.prepareInbound(writer.peer, from, to, fragments) };
+      }) ?? prepared;
     await agent.expectInbound(writer.peer, ticket, prepared);
     return {};
   },
   async endInbound({ ticket }) {
     await agent.endInbound(writer.peer, ticket);
     return {};
+  },
+  async rss() {
+    globalThis.gc?.();
+    return { bytes: process.memoryUsage().rss };
   },
   async stats() {
     return { stats: agent.bounceStats() };

@@ -7,12 +7,13 @@ import { capabilities } from '../../dist/agent/native.js';
 const CHILD = fileURLToPath(new URL('device-child.mjs', import.meta.url));
 const REPLY_LIMIT_MS = 60_000;
 
-const isRequired = (process.env.KV_TRANSCEIVER_REQUIRE ?? '').split(',').includes('cuda');
+const isRequired = (process.env.KV_TRANSCEIVER_REQUIRE ?? '').split(/[\s,]+/).includes('cuda');
 
 export const found = await capabilities();
 /** Why GPU tests cannot run; false where they must. */
 export const skip = found.cuda.available || isRequired ? false : `needs a GPU: ${found.cuda.reason}`;
-export const skipNixl = skip || (found.nixl.available ? false : `needs NIXL: ${found.nixl.reason}`);
+/** Of rdma and bounce too: whoever requires the GPU path requires all of it, and without NIXL those tests fail. */
+export const skipNixl = skip || (found.nixl.available || isRequired ? false : `needs NIXL: ${found.nixl.reason}`);
 
 /** (writer, receiver) GPUs to test with: the same one, and two where there are two. */
 export const devicePairs = found.cuda.deviceCount > 1 ? [[0, 0], [0, 1]] : [[0, 0]]; // biome-ignore format: pairs
@@ -212,26 +213,29 @@ export class Child {
   }
 }
 
-/** A writer in this process, a receiver in another, and a pool of each. */
+/** A writer in this process, a receiver in another, and a pool of each; with `bounce`, an arena of each too. */
 export async function openPair(createAgent, [from, to], sizeBytes, options = {}) {
-  const { kind = 'host', path = 'auto', env, copyBlocks, ...more } = options;
+  const { kind = 'host', path = 'auto', env, copyBlocks, bounce, ...more } = options;
+  const arena = bounce === undefined ? {} : { bounce };
   const agent = await createAgent({
     kind,
     name: 'writer',
     path,
     device: from,
     ...(copyBlocks ? { copyBlocks } : {}),
+    ...arena,
     ...more,
   });
   const child = new Child(env);
   try {
     const pool = await agent.allocatePool({ sizeBytes, device: from });
     const opened = await child.ask('open', {
-      options: { kind, name: 'receiver', path, device: to },
+      options: { kind, name: 'receiver', path, device: to, ...arena },
       sizeBytes,
       device: to,
     });
     const peer = await agent.addPeer(opened.metadata, 'receiver');
+    if (bounce !== undefined) await child.ask('meet', { metadata: await agent.metadata(), base: pool.base, sizeBytes });
     return { agent, child, pool, peer, remoteBase: opened.base, log: new Log(agent), from, to, sizeBytes };
   } catch (error) {
     await Promise.all([agent.close(2000), child.end()]);

@@ -1,6 +1,6 @@
 #pragma once
 
-// How a launch is taken back: see AbortWord and AbortState.
+// How a launch is taken back: see AbortWord and LaunchState.
 #include "kernel_abi.h"
 
 namespace kvt {
@@ -11,18 +11,18 @@ __device__ __forceinline__ unsigned load_from_host(const unsigned* word) {
   return value;
 }
 
-__device__ __forceinline__ unsigned load_verdict(const AbortState* state) {
+__device__ __forceinline__ unsigned load_verdict(const LaunchState* state) {
   unsigned value = 0;
   asm volatile("ld.acquire.gpu.u32 %0, [%1];" : "=r"(value) : "l"(&state->verdict) : "memory");
   return value;
 }
 
-__device__ __forceinline__ void tell(AbortState* state, unsigned verdict) {
+__device__ __forceinline__ void tell(LaunchState* state, unsigned verdict) {
   asm volatile("st.release.gpu.u32 [%0], %1;" ::"l"(&state->verdict), "r"(verdict) : "memory");
 }
 
 // One block asks the host, and tells the others.
-__device__ __forceinline__ unsigned verdict_of(AbortWord* word, AbortState* state) {
+__device__ __forceinline__ unsigned verdict_of(AbortWord* word, LaunchState* state) {
   if (atomicCAS(&state->has_leader, 0U, 1U) != 0U) {
     unsigned verdict = load_verdict(state);
     // The leader runs: it is the one that came first.
@@ -42,30 +42,25 @@ __device__ __forceinline__ bool may_begin(const CopyArguments& arguments) {
   if (arguments.is_gated == 0) return true;
   __shared__ unsigned verdict;
   if (threadIdx.x == 0) {
-    verdict = verdict_of(reinterpret_cast<AbortWord*>(arguments.abort),
-                         reinterpret_cast<AbortState*>(arguments.abort_state));
+    verdict =
+        verdict_of(reinterpret_cast<AbortWord*>(arguments.abort), reinterpret_cast<LaunchState*>(arguments.state));
   }
   __syncthreads();
   return verdict != kVerdictStop;
 }
 
-// Role: one worker's look for an abort. The first worker looks at the host's word and tells the others, who look at the
-//   state. What a look reads is used at the next one, so that no tile waits for it.
+// Role: the look for an abort while a launch copies, by its first worker. It takes the turns that are left, so that all
+//   workers are over when they ask for their next one. What a look reads is used at the next, so that no tile waits.
 class AbortWatch {
  public:
-  // @param tile counts this worker's tiles
-  __device__ __forceinline__ bool is_cancelled(const CopyArguments& arguments, unsigned worker, unsigned tile) {
-    if (arguments.abort == 0 || tile % kTilesPerLook != kTilesPerLook - 1) return false;
-    auto* state = reinterpret_cast<AbortState*>(arguments.abort_state);
-    if (worker != 0) {
-      const bool was = seen_ == kVerdictStop;
-      seen_ = load_verdict(state);
-      return was;
+  // Once a tile.
+  __device__ __forceinline__ void look(const CopyArguments& arguments, unsigned worker) {
+    if (worker != 0 || arguments.abort == 0) return;
+    if (seen_ != 0) {
+      const unsigned turns = (arguments.tile_end - arguments.tile_begin) / arguments.turn + 1;
+      atomicMax(&reinterpret_cast<LaunchState*>(arguments.state)->turns_taken, turns);
     }
-    const bool was = seen_ != 0;
-    if (was) tell(state, kVerdictStop);
     seen_ = load_from_host(&reinterpret_cast<const AbortWord*>(arguments.abort)->cancelled);
-    return was;
   }
 
  private:

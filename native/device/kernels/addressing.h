@@ -50,12 +50,6 @@ KVT_DEVICE unsigned fragment_of(const DeviceFragment* fragments, unsigned count,
   return low;
 }
 
-// The `index`-th tile of one of `workers` workers; turns of consecutive tiles go round.
-KVT_DEVICE unsigned tile_of_worker(const CopyArguments& arguments, unsigned worker, unsigned workers, unsigned index) {
-  const unsigned round = index / arguments.turn;
-  return arguments.tile_begin + (round * workers + worker) * arguments.turn + (index - round * arguments.turn);
-}
-
 KVT_DEVICE Tile tile_at(const CopyArguments& arguments, unsigned tile) {
   const CopyGroup& group = group_of(arguments, tile);
   const unsigned local = tile - group.tile_begin;

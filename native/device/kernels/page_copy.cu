@@ -5,6 +5,7 @@
 #include "abort.cuh"
 #include "addressing.h"
 #include "mixing.cuh"
+#include "tile_turns.cuh"
 
 namespace kvt {
 namespace {
@@ -131,10 +132,9 @@ __device__ __forceinline__ void copy_tiles(const CopyArguments& arguments) {
   const unsigned worker = blockIdx.x + (threadIdx.x / kWarp) * gridDim.x;
   unsigned long long sum = 0;
   AbortWatch watch;
-  for (unsigned i = 0;; ++i) {
-    const unsigned t = tile_of_worker(arguments, worker, warps, i);
-    if (t >= arguments.tile_end || watch.is_cancelled(arguments, worker, i)) break;
-    const Tile tile = tile_at(arguments, t);
+  for (TileTurns<true> turns(arguments, worker, warps); !turns.is_over(); turns.advance()) {
+    watch.look(arguments, worker);
+    const Tile tile = tile_at(arguments, turns.tile());
     const unsigned lanes = lanes_per_piece(tile.bytes, tile.pieces);
     for (unsigned p = lane / lanes; p < tile.pieces; p += kWarp / lanes) {
       unsigned long long from = tile.source + p * tile.source_piece_stride;

@@ -1,8 +1,8 @@
 // Paged copy by the bulk copy engine of sm_90 and newer: bytes go through shared memory, not through registers, so few
 // blocks keep enough of them in flight to fill the link.
 //
-// Work: one lane of each warp moves tiles through a ring of kBulkStages staging tiles. While one tile is stored, the
-// loads of the next ones are under way. Warps share nothing, so there is no barrier between them.
+// Work: kBulkLanes lanes of each warp each move tiles through a ring of kBulkStages staging tiles. While one tile is
+// stored, the next one's load is under way. Workers share nothing but the turns, so there is no barrier between them.
 //
 //   stage:  load (mbarrier counts its bytes) -> wait -> store (one bulk group) -> read out -> next load
 //
@@ -10,6 +10,7 @@
 #include "abort.cuh"
 #include "addressing.h"
 #include "mixing.cuh"
+#include "tile_turns.cuh"
 
 namespace kvt {
 namespace {
@@ -72,11 +73,11 @@ extern "C" __global__ void __launch_bounds__(kBulkWarps* kWarp, 1)
     kvt_copy_bulk(const __grid_constant__ CopyArguments arguments) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char staging[];
-  __shared__ BulkRing rings[kBulkWarps];
-  if (!may_begin(arguments) || threadIdx.x % kWarp != 0) return;
-  const unsigned warp = threadIdx.x / kWarp;
-  BulkRing& ring = rings[warp];
-  const unsigned ring_at = shared_address(staging + warp * kBulkStages * kTileBytes);
+  __shared__ BulkRing rings[kBulkWorkers];
+  if (!may_begin(arguments) || threadIdx.x % kWarp >= kBulkLanes) return;
+  const unsigned own = threadIdx.x / kWarp * kBulkLanes + threadIdx.x % kWarp;
+  BulkRing& ring = rings[own];
+  const unsigned ring_at = shared_address(staging + own * kBulkStages * kTileBytes);
   const unsigned barriers_at = shared_address(ring.barriers);
   for (unsigned s = 0; s < kBulkStages; ++s) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers_at + 8 * s) : "memory");
@@ -84,33 +85,29 @@ extern "C" __global__ void __launch_bounds__(kBulkWarps* kWarp, 1)
   asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 
-  const unsigned workers = gridDim.x * kBulkWarps;
-  const unsigned worker = blockIdx.x + warp * gridDim.x;
-  const auto load_into = [&](unsigned stage, unsigned tile_index) {
-    const Tile tile = tile_at(arguments, tile_index);
+  // Neighbours go to different blocks first, so that a small slice spreads over the grid.
+  const unsigned worker = blockIdx.x + own * gridDim.x;
+  TileTurns<false> turns(arguments, worker, gridDim.x * kBulkWorkers);
+  AbortWatch watch;
+  unsigned loaded = 0;
+  const auto load_next_into = [&](unsigned stage) {
+    const Tile tile = tile_at(arguments, turns.tile());
     ring.staged[stage] = {tile.destination, tile.destination_piece_stride, tile.pieces, tile.bytes};
     load_tile(tile, ring_at + stage * kTileBytes, barriers_at + 8 * stage);
-  };
-  unsigned loaded = 0;
-  unsigned next = tile_of_worker(arguments, worker, workers, loaded);
-  AbortWatch watch;
-  const auto load_next_into = [&](unsigned stage) {
-    load_into(stage, next);
-    // After an abort nothing more is loaded; what is in the ring is stored.
-    const bool is_over = watch.is_cancelled(arguments, worker, loaded);
     ++loaded;
-    next = is_over ? arguments.tile_end : tile_of_worker(arguments, worker, workers, loaded);
+    watch.look(arguments, worker);
+    turns.advance();
   };
-  for (unsigned s = 0; s + 1 < kBulkStages && next < arguments.tile_end; ++s) load_next_into(s);
+  for (unsigned s = 0; s < kBulkStages && !turns.is_over(); ++s) load_next_into(s);
   unsigned stage = 0;
   unsigned parity = 0;
   for (unsigned stored = 0; stored < loaded; ++stored) {
     await_load(barriers_at + 8 * stage, parity);
     store_tile(ring.staged[stage], ring_at + stage * kTileBytes);
-    if (next < arguments.tile_end) {
-      // The stage before this one is loaded again once its store has read it; the store just begun may go on.
-      asm volatile("cp.async.bulk.wait_group.read 1;" ::: "memory");
-      load_next_into(stage == 0 ? kBulkStages - 1 : stage - 1);
+    if (!turns.is_over()) {
+      // Loaded again once its store has read it; the load of the other stage goes on.
+      asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory");
+      load_next_into(stage);
     }
     if (++stage == kBulkStages) {
       stage = 0;

@@ -73,6 +73,7 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
   const rows: DeviceTransferRow[] = [];
   let slices: SliceCosts | null = null;
   let aborts: AbortCosts | null = null;
+  let longRunAborts: AbortCosts | null = null;
   let interrupted = false;
   const stop = (): void => {
     interrupted = true;
@@ -91,7 +92,10 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
     }
     if (lanes[0] !== undefined) {
       slices = await run.measureSlices(lanes[0].name);
-      if (options.aborts > 0) aborts = await run.measureAborts(lanes[0].name, 2 * options.aborts);
+      if (options.aborts > 0) {
+        aborts = await run.measureAborts(lanes[0].name, 'pages', 2 * options.aborts);
+        longRunAborts = await run.measureAborts(lanes[0].name, 'long-runs', 2 * options.aborts);
+      }
     }
   } catch (error) {
     if (!interrupted) throw error;
@@ -103,10 +107,14 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
   }
 
   const costs = { submitUs: p50(slices?.submitUs), postingUs: p50(slices?.postingUs), eventUs: p50(slices?.eventToPageUs) }; // biome-ignore format: one line
-  const checks = [...checksOf(rows, costs, options.judge), ...abortChecks(aborts, options.judge)];
+  const checks = [
+    ...checksOf(rows, costs, options.judge),
+    ...[aborts, longRunAborts].flatMap((costs) => abortChecks(costs, options.judge)),
+  ];
   const output: BenchOutput<DeviceTransferRow> & {
     readonly slices: SliceCosts | null;
     readonly aborts: AbortCosts | null;
+    readonly longRunAborts: AbortCosts | null;
   } = {
     schema: OUTPUT_SCHEMA,
     bench: 'transfer',
@@ -128,6 +136,7 @@ export async function deviceTransferCommand(options: DeviceTransferOptions): Pro
     interrupted,
     slices,
     aborts,
+    longRunAborts,
   };
   const lines = [tableOf(rows), ...checks.map((check) => checkLine(check, checkText(check, 2)))];
   return endBench(output, lines, options);
@@ -257,13 +266,14 @@ function checksOf(
 
 function abortChecks(aborts: AbortCosts | null, judged: boolean): readonly Check[] {
   if (aborts === null) return [];
-  const { freeMs, behindEventMs, undrained, wrongBytes } = aborts;
+  const { slices, freeMs, behindEventMs, undrained, wrongBytes } = aborts;
+  const what = slices === 'pages' ? 'slices' : 'long runs';
   const none = (name: string, value: number): Check => {
-    return { name, subject: 'aborts', met: value === 0, judged: true, value, bound: 0, relation: '=' };
+    return { name, subject: `aborts of ${what}`, met: value === 0, judged: true, value, bound: 0, relation: '=' };
   };
   const times = [
-    { subject: 'slices under way', values: freeMs },
-    { subject: 'slices behind an event', values: behindEventMs },
+    { subject: `${what} under way`, values: freeMs },
+    { subject: `${what} behind an event`, values: behindEventMs },
   ].flatMap(({ subject, values }): Check[] => {
     const value = percentilesOf(values)?.p99;
     if (value === undefined) return [];

@@ -1,4 +1,5 @@
 import { CudaDevice } from '../../../agent/cuda-device.js';
+import type { CudaEvent } from '../../../agent/cuda-event.js';
 import { NixlLoop } from '../../../agent/nixl-loop.js';
 import type { Completion, FragmentTable, PeerHandle, ReadyEvent } from '../../../agent/transfer-agent.js';
 import { SystemClock } from '../../../clock.js';
@@ -36,12 +37,18 @@ export interface SliceCosts {
   readonly eventToPageUs: readonly number[];
 }
 
+/** `pages`: scattered, copied by kernels. `long-runs`: few and large, which the copy engines copy. */
+export type AbortedSlices = 'pages' | 'long-runs';
+
 /** What an abort costs: from the cancel to pages that nothing writes any more. */
 export interface AbortCosts {
+  readonly slices: AbortedSlices;
   /** Of slices under way. */
   readonly freeMs: readonly number[];
   /** Of slices that the GPU has queued behind an event, and gives back before it. */
   readonly behindEventMs: readonly number[];
+  /** How many of those were over while their event was still to come. */
+  readonly beforeEvent: number;
   readonly movedShare: number;
   readonly undrained: number;
   /** In pages that the receiver used as soon as they were free. */
@@ -64,6 +71,7 @@ const SLICE_PAGE_BYTES = 4096;
 const SLICE_SAMPLES = 60;
 const ABORT_PAGE_BYTES = 32768;
 const ABORT_BYTES = 512 * 2 ** 20;
+const ABORT_LONG_RUN_BYTES = 64 * 2 ** 20;
 /** About 30 ms of an H200. */
 const ABORT_BUSY_ROUNDS = 480;
 const ABORT_CANARY_MS = 15;
@@ -171,9 +179,12 @@ export class DeviceTransferRun {
    * Cancels slices that are under way, `count` times, and has the receiver use their pages as soon as all of them have settled and
    * drained. Destroys what the pools hold.
    */
-  async measureAborts(name: string, count: number): Promise<AbortCosts> {
+  async measureAborts(name: string, slices: AbortedSlices, count: number): Promise<AbortCosts> {
     const lane = this.#lanes.find(({ spec }) => spec.name === name) as Lane;
-    const shape = pageShape(ABORT_PAGE_BYTES, Math.min(ABORT_BYTES, this.#totalBytes));
+    const bytes = Math.min(ABORT_BYTES, this.#totalBytes);
+    const pageBytes = slices === 'pages' ? ABORT_PAGE_BYTES : Math.min(ABORT_LONG_RUN_BYTES, Math.ceil(bytes / 8));
+    const slicePages = slices === 'pages' ? SLICE_PAGES : 1;
+    const shape = pageShape(pageBytes, bytes);
     const table = this.#tableOf(lane, shape);
     const slots = scatteredSlots(shape.pairCount, 8n);
     const pairs = sortedPairs(scatteredSlots(shape.pairCount, 7n), slots);
@@ -184,9 +195,10 @@ export class DeviceTransferRun {
     let movedBytes = 0;
     let wrongBytes = 0;
     let undrained = 0;
+    let beforeEvent = 0;
     for (let i = 0; i < count; i++) {
       const isBehindEvent = i % 2 === 1;
-      let after: ReadyEvent | null = null;
+      let after: CudaEvent | null = null;
       if (isBehindEvent) {
         const event = gpu.createEvent();
         stream.clear(lane.base, Math.min(BUSY_BYTES, this.#totalBytes), ABORT_BUSY_ROUNDS);
@@ -194,8 +206,8 @@ export class DeviceTransferRun {
         after = event;
       }
       const submitted: { readonly id: number; readonly done: Promise<Completion> }[] = [];
-      for (let at = 0; at < pairs.length; at += 2 * SLICE_PAGES) {
-        submitted.push(this.#submit(lane, table, pairs.subarray(at, at + 2 * SLICE_PAGES), after));
+      for (let at = 0; at < pairs.length; at += 2 * slicePages) {
+        submitted.push(this.#submit(lane, table, pairs.subarray(at, at + 2 * slicePages), after));
       }
       // Anywhere between the first launch and the last byte.
       const cancelAtMs = this.#clock.now() + (i % 8) * 0.2;
@@ -204,15 +216,18 @@ export class DeviceTransferRun {
       for (const { id } of submitted) lane.agent.cancel(id);
       const ends = await this.#receiver.orLost(Promise.all(submitted.map(({ done }) => done)));
       (isBehindEvent ? behindEventMs : freeMs).push(this.#clock.now() - cancelledAtMs);
+      if (after?.query() === 'pending') beforeEvent += 1;
       movedBytes += ends.reduce((sum, end) => sum + end.bytes, 0);
       undrained += ends.filter((end) => !end.drained).length;
       wrongBytes += await this.#verify(lane, shape, slots, { seed: i + 1, canaryMs: ABORT_CANARY_MS });
     }
     stream.close();
     return {
+      slices,
       freeMs,
       behindEventMs,
-      movedShare: movedBytes / (count * shape.pairCount * ABORT_PAGE_BYTES),
+      beforeEvent,
+      movedShare: movedBytes / (count * shape.pairCount * pageBytes),
       undrained,
       wrongBytes,
     };

@@ -26,7 +26,12 @@ export const TRANSFER_OPTIONS = {
     read.choice('path', ['bounce']),
   ),
   arenaMb: value('MIB', "--path bounce: each side's arena", read.count(2, 1 << 20), '512'),
-  aborts: value('N', 'device memory: slices cancelled under way, and as many behind an event', read.count(0), '100'),
+  aborts: value(
+    'N',
+    'device memory: slices cancelled under way, and as many behind an event; then long runs',
+    read.count(0),
+    '100',
+  ),
   seed: value('N', 'seed of the page order', read.count(0), '1'),
   json: value('FILE', 'write the report as JSON; - = standard output', read.text),
   judge: flag('exit code 1 when a figure misses its bound'),

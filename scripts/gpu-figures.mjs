@@ -1,0 +1,139 @@
+// The figures of docs/gpu.md, from the results of one machine with two GPUs: scripts/readme-figures.mjs puts them in place.
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { FILES } from './gpu-runs.mjs';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const FOLDER = 'bench/results/h200-x2';
+const COSTS = 'native/core/path_cost.cc';
+
+const link = (file) => `[${file}](../${FOLDER}/${file})`;
+const quantile = (values, share) =>
+  [...values].sort((a, b) => a - b)[Math.max(0, Math.ceil(share * values.length) - 1)];
+const commitOf = ({ commit }) => (commit === undefined ? 'an older build' : `commit ${commit.slice(0, 7)}`);
+
+function result(file) {
+  const path = join(ROOT, FOLDER, file);
+  return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')) : null;
+}
+
+/** Benches in C++ wrote bare rows before their results were stamped. */
+const rowsOf = (output) => (Array.isArray(output) ? output : output.results);
+
+function kills(output) {
+  const rows = rowsOf(output);
+  const told = rows.map((row) => row.pidfd_ms);
+  const changed = rows.map((row) => row.last_change_ms);
+  const late = rows.reduce((sum, row) => sum + row.late_bytes, 0);
+  return (
+    `A writer killed in the middle of its writes, ${rows.length} times: its last byte landed after ${Math.min(...changed).toFixed(1)} to ` +
+    `${Math.max(...changed).toFixed(1)} ms, its end was told after ${Math.min(...told).toFixed(1)} to ${Math.max(...told).toFixed(1)} ms, and ` +
+    `${late} bytes landed after that: ${link(FILES.kill)}.`
+  );
+}
+
+function soak(output) {
+  const mib = (bytes) => (bytes / 2 ** 20).toFixed(0);
+  const paths = output.paths.map(({ path, slices, cancelled, behindEvents, memory }) => {
+    const rss = memory === undefined ? '' : `, resident ${mib(memory.half.rssBytes.writer)} MiB at half, ${mib(memory.last.rssBytes.writer)} at the end`; // biome-ignore format: one line
+    return `${slices.toLocaleString('en-US')} over ${path} (${cancelled.toLocaleString('en-US')} cancelled, ${behindEvents.toLocaleString('en-US')} behind events${rss})`;
+  });
+  return `Slices of random shapes in a row: ${paths.join('; ')}; ${output.wrongBytes} wrong bytes: ${link(FILES.soak)}, ${commitOf(output)}.`;
+}
+
+function nativeTests(output) {
+  const passed = output.tests - output.failures - output.disabled - output.errors;
+  return `Tests from C++ (kernels, device memory, p2p, bounce): ${passed} of ${output.tests} passed: ${link(FILES.nativeTests)}, ${commitOf(output)}.`;
+}
+
+function nodeTests(output) {
+  const skipped = output.tests.filter(({ outcome }) => outcome === 'skipped');
+  const why = skipped.length === 0 ? '' : ` (${[...new Set(skipped.map((test) => test.why))].join('; ')})`;
+  return `Tests from TypeScript (\`test/gpu\`): ${output.passed} passed, ${output.failed} failed, ${output.skipped} skipped${why}: ${link(FILES.nodeTests)}, ${commitOf(output)}.`;
+}
+
+function sanitized(file, output) {
+  const { tool, filter } = output.settings;
+  return `compute-sanitizer ${tool} over ${output.tests} kernel tests (\`${filter}\`): ${output.exitCode === 0 ? 'no finding' : 'findings'}: ${link(file)}, ${commitOf(output)}.`;
+}
+
+function aborted(output) {
+  const line = (costs, what) => {
+    if (costs == null) return [];
+    const [freeMs, behindMs] = [quantile(costs.freeMs, 0.99), quantile(costs.behindEventMs, 0.99)];
+    return [
+      `${what}: ${freeMs.toFixed(2)} ms under way, ${behindMs.toFixed(2)} ms behind a forward, ${costs.wrongBytes} bytes afterwards`,
+    ];
+  };
+  const all = [...line(output.aborts, 'pages'), ...line(output.longRunAborts, 'long runs')];
+  return `Pages free after a cancel, p99 over p2p: ${all.join('; ')}: ${link(FILES.transfer.twoGpus)}.`;
+}
+
+/** What was shown beside the README's tables; what has no result is not claimed. */
+export function gpuProofs() {
+  const from = (file, say) => {
+    const output = result(file);
+    return output === null ? [] : [say(output)].flat();
+  };
+  const lines = [
+    ...from(FILES.nativeTests, nativeTests),
+    ...from(FILES.nodeTests, nodeTests),
+    ...FILES.sanitize.flatMap((file) => from(file, (output) => sanitized(file, output))),
+    ...from(FILES.soak, soak),
+    ...from(FILES.kill, kills),
+    ...from(FILES.transfer.twoGpus, aborted),
+  ];
+  return lines.map((line) => `- ${line}`);
+}
+
+/** A constant of path_cost.cc as the source has it, so that the table cannot say another. */
+function constant(name) {
+  const source = readFileSync(join(ROOT, COSTS), 'utf8');
+  const found = new RegExp(`constexpr double ${name} = ([\\d.]+)`).exec(source);
+  if (found === null) throw new Error(`${COSTS}: there is no constant ${name}`);
+  return Number(found[1]);
+}
+
+const rowOf = (output, lane, pageBytes, kind = 'pages') =>
+  output?.results.find((row) => row.lane === lane && row.pageBytes === pageBytes && row.kind === kind);
+const speedOf = (row) => row?.gigabytesPerSecond?.p50;
+const KIB = 1024;
+
+/** Each constant of the path choice, how it is taken and what the committed results say it is. */
+export function pathCosts() {
+  const pages = result(FILES.transfer.twoGpus);
+  const big = result(FILES.transfer.bigSlices);
+  const bounce = result(FILES.bounceTransfer);
+  const small = rowOf(pages, 'p2p-16', 4 * KIB);
+  const large = rowOf(pages, 'p2p-16', 32 * KIB);
+  const perPiece = () => {
+    if (!small || !large) return undefined;
+    const us = (row) => row.bytes / 1e3 / speedOf(row);
+    return (us(small) - us(large)) / (small.bytes / (4 * KIB) - large.bytes / (32 * KIB));
+  };
+  const perRun = () => {
+    const row = rowOf(big, 'rdma', 32 * KIB);
+    return row && row.pageBytes / 1e3 / speedOf(row);
+  };
+  const two = FILES.transfer.twoGpus;
+  const rows = [
+    ['kP2pFixedUs', 'µs', 'from an event to the end of a page queued behind it', pages && quantile(pages.slices.eventToPageUs, 0.5), two],
+    ['kP2pRate', 'GB/s', '32 KiB pages in large slices, 16 blocks', speedOf(rowOf(big, 'p2p-16', 32 * KIB)), FILES.transfer.bigSlices],
+    ['kP2pPieceUs', 'µs', 'what 4 KiB pages take longer than 32 KiB ones, by piece', perPiece(), two],
+    ['kP2pEngineRate', 'GB/s', 'one contiguous copy', big?.results[0]?.roofGigabytesPerSecond?.p50, FILES.transfer.bigSlices],
+    ['kRdmaRate', 'GB/s', 'pages of 16 MiB', speedOf(rowOf(big, 'rdma', 16 * KIB * KIB)), FILES.transfer.bigSlices],
+    ['kRdmaRunUs', 'µs', '32 KiB pages, by run: the poster is held up', perRun(), FILES.transfer.bigSlices],
+    ['kBounceFixedUs', 'µs', 'a page through an empty arena', bounce && quantile(bounce.emptyArena.busyUs, 0.5), FILES.bounceTransfer],
+    ['kBounceRate', 'GB/s', '4 KiB pieces of layers, 16 blocks, pieces included', speedOf(rowOf(bounce, 'bounce-16', 4 * KIB, 'layers')), FILES.bounceTransfer],
+  ]; // biome-ignore format: a table
+  const digits = (value) => (value >= 10 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(3));
+  return [
+    '| constant | value | taken from | last measured | result |',
+    '|---|---|---|---|---|',
+    ...rows.map(([name, unit, how, measured, file]) => {
+      const seen = measured == null ? '-' : `${digits(measured)} ${unit}`;
+      return `| \`${name}\` | ${constant(name)} ${unit} | ${how} | ${seen} | ${link(file)} |`;
+    }),
+  ];
+}
