@@ -120,7 +120,7 @@ function transfers({ rounds }) {
     command: ({ out }) => bench('transfer', ...device, '--gpus', gpus, ...more, '--json', out),
   });
   return [
-    run('bench', FILES.transfer.oneGpu, 12, '0:0', ['--page-bytes', '4k,32k', '--blocks', '16,32']),
+    run('bench', FILES.transfer.oneGpu, 12, '0:0', ['--page-bytes', '4k,32k', '--blocks', '16,32', '--aborts', '40']),
     run('bench', FILES.transfer.twoGpus, 12, '0:1', [
       '--page-bytes',
       '4k,32k,512k',
