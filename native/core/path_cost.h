@@ -17,8 +17,8 @@ struct SliceShape {
   std::uint64_t bytes = 0;
   // Contiguous on both sides; estimated without looking at every piece.
   std::uint64_t runs = 0;
-  // Pieces of one size as the kernels copy them.
-  std::uint64_t pieces = 0;
+  // Pairs of slots: what names the pages in messages.
+  std::uint64_t slots = 0;
 };
 
 SliceShape shape_of(std::span<const PlanGroup> groups);
