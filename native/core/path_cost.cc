@@ -12,7 +12,7 @@ constexpr double kBytesPerUsOfGigabyte = 1e3;  // 1 GB/s is 1,000 bytes a micros
 
 // p2p: one launch, then the kernel's rate with 16 blocks, whatever the pieces down to 256 bytes.
 constexpr double kP2pFixedUs = 12;
-constexpr double kP2pRate = 348 * kBytesPerUsOfGigabyte;
+constexpr double kP2pRate = 345 * kBytesPerUsOfGigabyte;
 // Few long runs go by the copy engines.
 constexpr double kP2pEngineRate = 394 * kBytesPerUsOfGigabyte;
 constexpr std::uint64_t kP2pEngineRunBytes = std::uint64_t{4} << 20;
