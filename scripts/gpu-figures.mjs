@@ -11,7 +11,7 @@ const COSTS = 'native/core/path_cost.cc';
 const link = (file) => `[${file}](../${FOLDER}/${file})`;
 const quantile = (values, share) =>
   [...values].sort((a, b) => a - b)[Math.max(0, Math.ceil(share * values.length) - 1)];
-const commitOf = ({ commit }) => (commit === undefined ? 'an older build' : `commit ${commit.slice(0, 7)}`);
+const commitOf = ({ commit }) => (commit === undefined ? 'which names no commit' : `commit ${commit.slice(0, 7)}`);
 
 function result(file) {
   const path = join(ROOT, FOLDER, file);
@@ -105,12 +105,14 @@ export function pathCosts() {
   const pages = result(FILES.transfer.twoGpus);
   const big = result(FILES.transfer.bigSlices);
   const bounce = result(FILES.bounceTransfer);
-  const small = rowOf(pages, 'p2p-16', 4 * KIB);
-  const large = rowOf(pages, 'p2p-16', 32 * KIB);
-  const perPiece = () => {
-    if (!small || !large) return undefined;
+  const onePage = rowOf(bounce, 'bounce-16', 4 * KIB);
+  const manyLayers = rowOf(bounce, 'bounce-16', 4 * KIB, 'layers');
+  const perSlot = () => {
+    if (!onePage || !manyLayers) return undefined;
     const us = (row) => row.bytes / 1e3 / speedOf(row);
-    return (us(small) - us(large)) / (small.bytes / (4 * KIB) - large.bytes / (32 * KIB));
+    // A slot of the pieces of layers holds 64 of them.
+    const slots = onePage.bytes / (4 * KIB) - manyLayers.bytes / (64 * 4 * KIB);
+    return (us(onePage) - us(manyLayers)) / slots;
   };
   const perRun = () => {
     const row = rowOf(big, 'rdma', 32 * KIB);
@@ -120,12 +122,12 @@ export function pathCosts() {
   const rows = [
     ['kP2pFixedUs', 'µs', 'from an event to the end of a page queued behind it', pages && quantile(pages.slices.eventToPageUs, 0.5), two],
     ['kP2pRate', 'GB/s', '32 KiB pages in large slices, 16 blocks', speedOf(rowOf(big, 'p2p-16', 32 * KIB)), FILES.transfer.bigSlices],
-    ['kP2pPieceUs', 'µs', 'what 4 KiB pages take longer than 32 KiB ones, by piece', perPiece(), two],
     ['kP2pEngineRate', 'GB/s', 'one contiguous copy', big?.results[0]?.roofGigabytesPerSecond?.p50, FILES.transfer.bigSlices],
     ['kRdmaRate', 'GB/s', 'pages of 16 MiB', speedOf(rowOf(big, 'rdma', 16 * KIB * KIB)), FILES.transfer.bigSlices],
     ['kRdmaRunUs', 'µs', '32 KiB pages, by run: the poster is held up', perRun(), FILES.transfer.bigSlices],
     ['kBounceFixedUs', 'µs', 'a page through an empty arena', bounce && quantile(bounce.emptyArena.busyUs, 0.5), FILES.bounceTransfer],
-    ['kBounceRate', 'GB/s', '4 KiB pieces of layers, 16 blocks, pieces included', speedOf(rowOf(bounce, 'bounce-16', 4 * KIB, 'layers')), FILES.bounceTransfer],
+    ['kBounceRate', 'GB/s', '4 KiB pieces of layers, 16 blocks, slots included', speedOf(manyLayers), FILES.bounceTransfer],
+    ['kBounceSlotUs', 'µs', 'what pages of one layer take longer than pieces of many, by slot', perSlot(), FILES.bounceTransfer],
   ]; // biome-ignore format: a table
   const digits = (value) => (value >= 10 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(3));
   return [

@@ -63,7 +63,7 @@ function tests({ soakSlices }) {
     {
       part: 'soak',
       file: FILES.soak,
-      aboutS: 150,
+      aboutS: 95,
       limitS: 420,
       isTimed: false,
       command: () => ['node', '--expose-gc', '--test', '--test-reporter=spec', 'test/gpu/soak.test.mjs'],
@@ -120,7 +120,7 @@ function transfers({ rounds }) {
     command: ({ out }) => bench('transfer', ...device, '--gpus', gpus, ...more, '--json', out),
   });
   return [
-    run('bench', FILES.transfer.oneGpu, 12, '0:0', ['--page-bytes', '4k,32k', '--blocks', '16,32']),
+    run('bench', FILES.transfer.oneGpu, 12, '0:0', ['--page-bytes', '4k,32k', '--blocks', '16,32', '--aborts', '40']),
     run('bench', FILES.transfer.twoGpus, 12, '0:1', [
       '--page-bytes',
       '4k,32k,512k',
@@ -129,9 +129,9 @@ function transfers({ rounds }) {
       '--aborts',
       '100',
     ]),
-    run('big-slices', FILES.transfer.bigSlices, 10, '0:1', [
+    run('big-slices', FILES.transfer.bigSlices, 28, '0:1', [
       '--page-bytes',
-      '32k,16Mi',
+      '4k,32k,16Mi',
       '--total-bytes',
       '2Gi',
       '--slice-pages',

@@ -13,7 +13,7 @@
 
 namespace kvt {
 
-// (peer, [bytes, runs, pieces], fragment table or 0) -> { path, states: [available, us] for each path, reasons }.
+// (peer, [bytes, runs, slots], fragment table or 0) -> { path, states: [available, us] for each path, reasons }.
 Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
@@ -24,7 +24,7 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   if (numbers.ElementLength() != 3) throw_argument(env, "a shape has three numbers");
   const SliceShape shape{.bytes = to_size(env, numbers[0], "bytes"),
                          .runs = to_size(env, numbers[1], "runs"),
-                         .pieces = to_size(env, numbers[2], "pieces")};
+                         .slots = to_size(env, numbers[2], "slots")};
   const auto table = tables_.find(static_cast<std::uint32_t>(to_size(env, to_number(info, 2, "table"), "table")));
   const bool is_device = table != tables_.end() && table->second.kind == MemoryKind::kDevice;
 

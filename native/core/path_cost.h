@@ -17,8 +17,8 @@ struct SliceShape {
   std::uint64_t bytes = 0;
   // Contiguous on both sides; estimated without looking at every piece.
   std::uint64_t runs = 0;
-  // Pieces of one size as the kernels copy them.
-  std::uint64_t pieces = 0;
+  // Pairs of slots: what names the pages in messages.
+  std::uint64_t slots = 0;
 };
 
 // p2p: from this mean run on, and up to so many of them, the copy engines copy instead of kernels: they are as fast and

@@ -115,7 +115,7 @@ Status PageKernels::copy(CopyKind kind, CopyMethod method, const CopyArguments& 
     }
     const unsigned grid = std::min(blocks, tiles);
     CopyArguments sized = arguments;
-    sized.turn = turn_of(arguments, grid * kBulkWorkers);
+    sized.turn = turn_of(arguments, grid * kBulkWarps);
     return launch(copy_bulk_, grid, kBulkWarps * kWarpThreads, kBulkSharedBytes, stream, &sized);
   }
   cuda::Function function = copy_;

@@ -198,7 +198,7 @@ TEST(PathCostTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
   const SliceShape shape = shape_of(scattered.groups);
   EXPECT_EQ(shape.bytes, std::uint64_t{2048} * 32768);
   EXPECT_EQ(shape.runs, 2048U);
-  EXPECT_EQ(shape.pieces, 2048U);
+  EXPECT_EQ(shape.slots, 2048U);
   PeerPaths paths;
   DataPath path = DataPath::kHost;
   EXPECT_FALSE(cheapest_path(paths, shape, &path));
@@ -212,8 +212,18 @@ TEST(PathCostTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
   ASSERT_TRUE(cheapest_path(paths, shape, &path));
   EXPECT_EQ(path, DataPath::kP2p);
   // One long run is as fast by NIXL, and never slower than 2 % by the copy engine of p2p.
-  const SliceShape whole{.bytes = std::uint64_t{256} << 20, .runs = 1, .pieces = 1};
+  const SliceShape whole{.bytes = std::uint64_t{256} << 20, .runs = 1, .slots = 1};
   EXPECT_LE(estimate_us(DataPath::kP2p, whole), 1.02 * estimate_us(DataPath::kRdma, whole));
+}
+
+// What `bench transfer --path bounce` took for 256 MiB on two H200 (bounce-transfer.json), within a quarter.
+TEST(PathCostTest, BounceCostsWhatItsSlotsCost) {
+  constexpr std::uint64_t kBytes = std::uint64_t{256} << 20;
+  const std::pair<std::uint64_t, double> measured[] = {{65536, 3615}, {8192, 1422}, {1024, 1008}};
+  for (const auto& [slots, us] : measured) {
+    const double estimated = estimate_us(DataPath::kBounce, {.bytes = kBytes, .runs = 65536, .slots = slots});
+    EXPECT_NEAR(estimated / us, 1, 0.25) << slots;
+  }
 }
 
 TEST(PathCostTest, WholeSlotsThatFollowEachOtherAreOneRun) {

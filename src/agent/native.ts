@@ -23,7 +23,7 @@ export interface NativeAgent {
   /** @param records key, table, slot count of each group; see bounce.ts */
   expectInbound(peer: number, ticket: bigint, records: Float64Array, slots: Int32Array): Promise<void>;
   endInbound(peer: number, ticket: bigint): Promise<void>;
-  /** @param shape bytes, runs and pieces of a slice @param table of its fragments, or 0 */
+  /** @param shape bytes, runs and slot pairs of a slice @param table of its fragments, or 0 */
   explain(
     peer: number,
     shape: Float64Array,

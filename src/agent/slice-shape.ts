@@ -1,13 +1,13 @@
 import type { GroupPlan, TransferPlan } from '../mapping/transfer-plan.js';
 
 /**
- * What the cost of a plan depends on, as native/core/path_cost.h has it: bytes, runs, pieces. Runs are counted without the page tables,
+ * What the cost of a plan depends on, as native/core/path_cost.h has it: bytes, runs, slot pairs. Runs are counted without the page tables,
  * so that pieces which touch each other on both sides count as several.
  */
 export function sliceShape(plan: TransferPlan): Float64Array {
   let bytes = 0;
   let runs = 0;
-  let pieces = 0;
+  let slots = 0;
   for (const group of plan.groups) {
     const pairs = group.slotPairs.length / 2;
     let ofPair = 0;
@@ -15,10 +15,10 @@ export function sliceShape(plan: TransferPlan): Float64Array {
       bytes += fragment.bytes * fragment.count * pairs;
       ofPair += fragment.count;
     }
-    pieces += ofPair * pairs;
+    slots += pairs;
     runs += ofPair === 1 ? runsOf(group) : ofPair * pairs;
   }
-  return Float64Array.of(bytes, runs, pieces);
+  return Float64Array.of(bytes, runs, slots);
 }
 
 /** Pairs that do not continue the pair before on both sides. */

@@ -19,14 +19,12 @@ namespace kvt {
 inline constexpr unsigned kTileBytes = 4096;
 inline constexpr unsigned kMaxCopyGroups = 8;
 inline constexpr unsigned kCopyThreads = 1024;
-// The bulk kernel: warps of a block, lanes of each that are workers of their own, and staging tiles of each worker.
-// They fill the shared memory of one multiprocessor. Many workers with two tiles each hide the search for addresses
-// better than few with more (8 blocks, two H200: 344 GB/s against 280).
-inline constexpr unsigned kBulkWarps = 12;
-inline constexpr unsigned kBulkLanes = 2;
+// The bulk kernel: warps of a block, and staging tiles of each. They fill the shared memory of one multiprocessor. Many
+// warps with two tiles each hide the search for addresses better than few with more (8 blocks, two H200: 344 GB/s
+// against 280 for 12 warps with four).
+inline constexpr unsigned kBulkWarps = 24;
 inline constexpr unsigned kBulkStages = 2;
-inline constexpr unsigned kBulkWorkers = kBulkWarps * kBulkLanes;
-inline constexpr unsigned kBulkSharedBytes = kBulkWorkers * kBulkStages * kTileBytes;
+inline constexpr unsigned kBulkSharedBytes = kBulkWarps * kBulkStages * kTileBytes;
 inline constexpr unsigned kContentThreads = 256;
 
 // What host and kernel tell each other about one slice, in pinned host memory. Each writes one word and reads the

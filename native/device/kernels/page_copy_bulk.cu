@@ -1,8 +1,8 @@
 // Paged copy by the bulk copy engine of sm_90 and newer: bytes go through shared memory, not through registers, so few
 // blocks keep enough of them in flight to fill the link.
 //
-// Work: kBulkLanes lanes of each warp each move tiles through a ring of kBulkStages staging tiles. While one tile is
-// stored, the next one's load is under way. Workers share nothing but the turns, so there is no barrier between them.
+// Work: one lane of each warp moves tiles through a ring of kBulkStages staging tiles. While one tile is stored, the
+// next one's load is under way. Warps share nothing but the turns, so there is no barrier between them.
 //
 //   stage:  load (mbarrier counts its bytes) -> wait -> store (one bulk group) -> read out -> next load
 //
@@ -73,11 +73,11 @@ extern "C" __global__ void __launch_bounds__(kBulkWarps* kWarp, 1)
     kvt_copy_bulk(const __grid_constant__ CopyArguments arguments) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
   extern __shared__ __align__(128) unsigned char staging[];
-  __shared__ BulkRing rings[kBulkWorkers];
-  if (!may_begin(arguments) || threadIdx.x % kWarp >= kBulkLanes) return;
-  const unsigned own = threadIdx.x / kWarp * kBulkLanes + threadIdx.x % kWarp;
-  BulkRing& ring = rings[own];
-  const unsigned ring_at = shared_address(staging + own * kBulkStages * kTileBytes);
+  __shared__ BulkRing rings[kBulkWarps];
+  if (!may_begin(arguments) || threadIdx.x % kWarp != 0) return;
+  const unsigned warp = threadIdx.x / kWarp;
+  BulkRing& ring = rings[warp];
+  const unsigned ring_at = shared_address(staging + warp * kBulkStages * kTileBytes);
   const unsigned barriers_at = shared_address(ring.barriers);
   for (unsigned s = 0; s < kBulkStages; ++s) {
     asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(barriers_at + 8 * s) : "memory");
@@ -86,8 +86,8 @@ extern "C" __global__ void __launch_bounds__(kBulkWarps* kWarp, 1)
   asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 
   // Neighbours go to different blocks first, so that a small slice spreads over the grid.
-  const unsigned worker = blockIdx.x + own * gridDim.x;
-  TileTurns<false> turns(arguments, worker, gridDim.x * kBulkWorkers);
+  const unsigned worker = blockIdx.x + warp * gridDim.x;
+  TileTurns<false> turns(arguments, worker, gridDim.x * kBulkWarps);
   AbortWatch watch;
   unsigned loaded = 0;
   const auto load_next_into = [&](unsigned stage) {

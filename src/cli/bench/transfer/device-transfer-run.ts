@@ -37,7 +37,7 @@ export interface SliceCosts {
   readonly eventToPageUs: readonly number[];
 }
 
-/** `pages`: scattered, copied by kernels. `long-runs`: few and large, which the copy engines copy. */
+/** `pages`: scattered, copied by kernels. `long-runs`: each slice one run of 64 MiB, which the copy engines copy. */
 export type AbortedSlices = 'pages' | 'long-runs';
 
 /** What an abort costs: from the cancel to pages that nothing writes any more. */
@@ -71,7 +71,6 @@ const SLICE_PAGE_BYTES = 4096;
 const SLICE_SAMPLES = 60;
 const ABORT_PAGE_BYTES = 32768;
 const ABORT_BYTES = 512 * 2 ** 20;
-const ABORT_LONG_RUN_BYTES = 64 * 2 ** 20;
 /** About 30 ms of an H200. */
 const ABORT_BUSY_ROUNDS = 480;
 const ABORT_CANARY_MS = 15;
@@ -181,13 +180,12 @@ export class DeviceTransferRun {
    */
   async measureAborts(name: string, slices: AbortedSlices, count: number): Promise<AbortCosts> {
     const lane = this.#lanes.find(({ spec }) => spec.name === name) as Lane;
-    const bytes = Math.min(ABORT_BYTES, this.#totalBytes);
-    const pageBytes = slices === 'pages' ? ABORT_PAGE_BYTES : Math.min(ABORT_LONG_RUN_BYTES, Math.ceil(bytes / 8));
-    const slicePages = slices === 'pages' ? SLICE_PAGES : 1;
-    const shape = pageShape(pageBytes, bytes);
+    const shape = pageShape(ABORT_PAGE_BYTES, Math.min(ABORT_BYTES, this.#totalBytes));
     const table = this.#tableOf(lane, shape);
-    const slots = scatteredSlots(shape.pairCount, 8n);
-    const pairs = sortedPairs(scatteredSlots(shape.pairCount, 7n), slots);
+    // Neighbours on both sides join: a slice of them is one run.
+    const inOrder = Int32Array.from({ length: shape.pairCount }, (_, slot) => slot);
+    const slots = slices === 'pages' ? scatteredSlots(shape.pairCount, 8n) : inOrder;
+    const pairs = sortedPairs(slices === 'pages' ? scatteredSlots(shape.pairCount, 7n) : inOrder, slots);
     const gpu = await CudaDevice.open(this.#gpus[0]);
     const stream = await gpu.createStream('high');
     const freeMs: number[] = [];
@@ -206,8 +204,8 @@ export class DeviceTransferRun {
         after = event;
       }
       const submitted: { readonly id: number; readonly done: Promise<Completion> }[] = [];
-      for (let at = 0; at < pairs.length; at += 2 * slicePages) {
-        submitted.push(this.#submit(lane, table, pairs.subarray(at, at + 2 * slicePages), after));
+      for (let at = 0; at < pairs.length; at += 2 * SLICE_PAGES) {
+        submitted.push(this.#submit(lane, table, pairs.subarray(at, at + 2 * SLICE_PAGES), after));
       }
       // Anywhere between the first launch and the last byte.
       const cancelAtMs = this.#clock.now() + (i % 8) * 0.2;
@@ -227,7 +225,7 @@ export class DeviceTransferRun {
       freeMs,
       behindEventMs,
       beforeEvent,
-      movedShare: movedBytes / (count * shape.pairCount * pageBytes),
+      movedShare: movedBytes / (count * shape.pairCount * ABORT_PAGE_BYTES),
       undrained,
       wrongBytes,
     };
