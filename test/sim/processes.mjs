@@ -5,15 +5,9 @@ import { pathToFileURL } from 'node:url';
 
 /**
  * For V8, in every process that lives requests. A run throws its cluster away after some tens of milliseconds: with room for several of them
- * most is dead when the young generation is looked at. The optimizing compiler takes a third of the time of a short series, most of it for
- * what it inlines.
+ * most is dead when the young generation is looked at.
  */
-export const V8_OPTIONS = [
-  '--min-semi-space-size=32',
-  '--max-semi-space-size=32',
-  '--max-inlined-bytecode-size=150',
-  '--max-inlined-bytecode-size-cumulative=200',
-];
+export const V8_OPTIONS = ['--min-semi-space-size=32', '--max-semi-space-size=32'];
 
 /** `work` on every item, at most `jobs` at once; `onResult` hears the results in the order of the items. */
 export async function eachOf(items, jobs, work, onResult) {

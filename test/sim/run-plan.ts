@@ -99,7 +99,7 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
   }
   cluster.endFaults();
   const quietLimitMs = NEVER_MS + 2 * limits.kvTransferTimeoutMs + limits.transferQueueTimeoutMs + HELLO_TIMEOUT_MS;
-  const isQuiet = (): boolean => cluster.servers.every((server) => server.leftovers() === null);
+  const isQuiet = (): boolean => cluster.servers.every((server) => server.isIdle);
   const quiet = until(isQuiet, quietLimitMs, 200);
   if (failed()) return finish();
   if (!quiet) {
@@ -411,7 +411,7 @@ function checkHealth(cluster: Cluster, plan: Plan, until: Until): void {
       const life = cluster.admit({ ...item, number });
       until(() => life.open === 0, 20_000);
       // A failed attempt may retain its pages and its aux slot for a while.
-      until(() => host.running.every((server) => server.leftovers() === null), 20_000, 200);
+      until(() => host.running.every((server) => server.isIdle), 20_000, 200);
       return life.completed;
     };
     // The first may be the one that finds out that a peer was replaced a moment ago, in each DP group for itself.
