@@ -1,4 +1,4 @@
-import { decode, encode } from '@msgpack/msgpack';
+import { decode, Encoder } from '@msgpack/msgpack';
 import { ArgumentError, WireError } from '../errors.js';
 import type { Finding } from '../mapping/compatibility.js';
 import type { BodyCodec } from './body-codec.js';
@@ -10,6 +10,9 @@ import type { Hello, HelloAck } from './messages.js';
 import { checkMsgpackShape } from './msgpack-shape.js';
 import { rankInfoFields, readRankInfo } from './rank-info-codec.js';
 import { wireError } from './wire-reason.js';
+
+/** A message is written in one go, so that all of them share one buffer. What is read is a peer's: nothing of that is kept. */
+const encoder = new Encoder({ useBigInt64: true });
 
 /** HELLO:  msgpack { nonce, supportedMajors, rankInfo, and probe: true in a probe } */
 export const helloCodec: BodyCodec<Hello> = {
@@ -80,7 +83,7 @@ function answerable<M>(nonce: bigint, read: () => M): M {
 
 function writeMap(writer: ByteWriter, fields: Record<string, unknown>): void {
   try {
-    writer.raw(encode(fields, { useBigInt64: true }));
+    writer.raw(encoder.encodeSharedRef(fields));
   } catch (cause) {
     if (cause instanceof RangeError || cause instanceof TypeError) {
       throw new ArgumentError(`HELLO cannot be encoded: ${cause.message}`, { cause });
