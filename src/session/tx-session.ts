@@ -164,12 +164,14 @@ export class TxSession {
    * outstanding is out of the agent's own memory: aux, answers of receivers, regions of a bounce arena.
    */
   get sourceUnneeded(): boolean {
-    const isOver = this.#outcome !== null;
-    if (!isOver && !(this.receiverReady && this.lastSliceSubmitted)) return false;
-    for (const { tasks } of this.receivers.values()) {
-      if (!isOver && tasks.length !== this.slices.length) return false;
-      if (tasks.some((task) => task.needsSource)) return false;
-    }
+    if (this.#outcome === null && !this.#isDispatched) return false;
+    for (const { tasks } of this.receivers.values()) if (tasks.some((task) => task.needsSource)) return false;
+    return true;
+  }
+
+  get #isDispatched(): boolean {
+    if (!this.receiverReady || !this.lastSliceSubmitted) return false;
+    for (const { tasks } of this.receivers.values()) if (tasks.length !== this.slices.length) return false;
     return true;
   }
 
