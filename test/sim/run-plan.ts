@@ -297,13 +297,14 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
   const endless = plan.faults.some((fault) => fault.kind === 'transfers' && fault.fate === 'never');
   for (const server of cluster.servers) {
     server.pages.checkIdle();
-    const unproven = server.transceiver.stats().counters['released_unproven'] ?? 0;
+    const { counters } = server.transceiver.stats();
+    const unproven = counters['released_unproven'] ?? 0;
     if (calm && !endless && unproven > 0)
       journal.violation(
         'I1 unproven',
         `${server.name}: ${unproven} releases without proof while every writer could give it`,
       );
-    const unheard = server.transceiver.stats().counters['reports_unacknowledged'] ?? 0;
+    const unheard = counters['reports_unacknowledged'] ?? 0;
     if (calm && unheard > 0)
       journal.violation('I2 unheard', `${server.name}: ${unheard} reports were never acknowledged`);
     const told = server.warnings.filter((warning) => warning.includes('without proof')).length;
