@@ -5,10 +5,9 @@ import { pathToFileURL } from 'node:url';
 
 /**
  * For V8, in every process that lives requests. A run throws its cluster away after some tens of milliseconds: with room for several of them
- * most is dead when the young generation is looked at. The optimizing compiler takes a third of the processor time of a short series; when it
- * waits until a function has run twice as long as it would, it knows the types better and compiles less of it again.
+ * most is dead when the young generation is looked at.
  */
-export const V8_OPTIONS = ['--min-semi-space-size=32', '--max-semi-space-size=32', '--interrupt-budget=135168'];
+export const V8_OPTIONS = ['--min-semi-space-size=32', '--max-semi-space-size=32'];
 
 /** `work` on every item, at most `jobs` at once; `onResult` hears the results in the order of the items. */
 export async function eachOf(items, jobs, work, onResult) {
