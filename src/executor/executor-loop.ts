@@ -8,7 +8,7 @@ import type { RankConsensus } from './rank-consensus.js';
 import type { LlmRequest } from './request.js';
 import type { RequestEndings } from './request-endings.js';
 import type { Entry, RequestTable } from './request-table.js';
-import { planStep, type SchedulerLimits } from './scheduler.js';
+import { planStep, type SchedulerLimits, type StepPlan } from './scheduler.js';
 import type { StepPipeline } from './step-pipeline.js';
 import type { TransferOutcomes } from './transfer-outcomes.js';
 import { typedError } from './typed-error.js';
@@ -194,17 +194,19 @@ export class ExecutorLoop {
   }
 
   /** @returns true when a step was launched, or came to nothing because what it had ended */
-  async #schedule(): Promise<boolean> {
-    const { turns, limits, table, admission, ranks, pipeline, context } = this.#o;
+  #schedule(): Promise<boolean> | false {
+    const { table, ranks, pipeline } = this.#o;
     // Several ranks do not know of each other's until they exchange how the step went, and must go on alike.
     if (pipeline.isFull || (ranks === null && pipeline.hasStumbled)) return false;
-    const plan = await planStep(
-      limits,
-      requestsOf(table.in('GENERATION_IN_PROGRESS')),
-      requestsOf(table.in('CONTEXT_INIT')),
-      admission,
-      turns,
-    );
+    const [decode, prefill] = [table.in('GENERATION_IN_PROGRESS'), table.in('CONTEXT_INIT')];
+    if (decode.size + prefill.size > 0) return this.#launch(decode, prefill);
+    ranks?.planned(NOTHING_PLANNED);
+    return false;
+  }
+
+  async #launch(decode: ReadonlySet<Entry>, prefill: ReadonlySet<Entry>): Promise<boolean> {
+    const { turns, limits, table, admission, ranks, pipeline, context } = this.#o;
+    const plan = await planStep(limits, requestsOf(decode), requestsOf(prefill), admission, turns);
     ranks?.planned(plan);
     for (const request of plan.held) {
       const entry = table.find(request);
@@ -243,6 +245,8 @@ export class ExecutorLoop {
     }
   }
 }
+
+const NOTHING_PLANNED: StepPlan = { context: [], generation: [], held: [] };
 
 function* requestsOf(entries: Iterable<Entry>): Iterable<LlmRequest> {
   for (const entry of entries) if (!entry.request.cancelRequested) yield entry.request;

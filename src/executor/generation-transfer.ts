@@ -41,14 +41,16 @@ export class GenerationTransfer {
   }
 
   /** @returns true when more may be let in at once, by another step */
-  async postReceives(): Promise<boolean> {
-    const { turns, table, cache, admission, limits, ranks } = this.#o;
+  postReceives(): Promise<boolean> | false {
     this.postDelayed();
-    const waiting = table.in('DISAGG_GENERATION_INIT');
-    if (waiting.size === 0) {
-      ranks?.receivesPlanned([]);
-      return false;
-    }
+    const waiting = this.#o.table.in('DISAGG_GENERATION_INIT');
+    if (waiting.size > 0) return this.#postReceives(waiting);
+    this.#o.ranks?.receivesPlanned([]);
+    return false;
+  }
+
+  async #postReceives(waiting: ReadonlySet<Entry>): Promise<boolean> {
+    const { turns, table, cache, admission, limits, ranks } = this.#o;
     const { receivingBlocks } = table;
     for (const entry of this.#delayed) if (entry.outcome !== null) this.#delayed.delete(entry);
     const before = this.#delayed.size;

@@ -71,12 +71,12 @@ export class StepPipeline {
     return true;
   }
 
-  /** Submits the slices of the oldest step, once. */
-  async sendOldest(): Promise<void> {
+  /** Submits the slices of the oldest step, once. Undefined: there are none. */
+  sendOldest(): Promise<void> | undefined {
     const oldest = this.#steps[0];
-    if (oldest === undefined || oldest.isSent) return;
+    if (oldest === undefined || oldest.isSent) return undefined;
     oldest.isSent = true;
-    await this.#forward.send(oldest.flight);
+    return this.#forward.send(oldest.flight);
   }
 
   /** Waits for the oldest step's forward. @returns why it failed */

@@ -24,10 +24,15 @@ export class TransferOutcomes {
     this.#o = options;
   }
 
+  /** Most turns find none: undefined, at the cost of a comparison. */
+  check(): Promise<void> | undefined {
+    const outcomes = this.#o.transceiver.takeSettled();
+    return outcomes.length === 0 ? undefined : this.#take(outcomes);
+  }
+
   /** In portions: thousands that end at once must not hold up the event loop. */
-  async check(): Promise<void> {
-    const { turns, transceiver, table, endings } = this.#o;
-    const outcomes = transceiver.takeSettled();
+  async #take(outcomes: readonly Settled[]): Promise<void> {
+    const { turns, table, endings } = this.#o;
     for (const settled of outcomes) {
       if (turns.isSpentBySmall()) await turns.nextTurn();
       const entry = table.find(settled.request);
@@ -41,8 +46,13 @@ export class TransferOutcomes {
     }
   }
 
-  /** Asks again for every cancel that could not take effect yet; in portions, too. */
-  async cancelPending(): Promise<void> {
+  /** Asks again for every cancel that could not take effect yet; undefined: there is none. */
+  cancelPending(): Promise<void> | undefined {
+    return this.#o.table.cancelling.size === 0 ? undefined : this.#cancelPending();
+  }
+
+  /** In portions, too. */
+  async #cancelPending(): Promise<void> {
     const { turns, table, admission, transceiver, endings } = this.#o;
     for (const entry of table.cancelling) {
       if (turns.isSpentBySmall()) await turns.nextTurn();

@@ -68,7 +68,9 @@ export function ownsAux(me: RankPlace, peer: RankPlace): boolean {
 function overlapping(rank: number, mine: number, theirs: number, what: string): number[] {
   if (theirs % mine === 0) {
     const share = theirs / mine;
-    return Array.from({ length: share }, (_, index) => rank * share + index);
+    const shared: number[] = [];
+    for (let index = 0; index < share; index++) shared.push(rank * share + index);
+    return shared;
   }
   if (mine % theirs === 0) return [Math.floor(rank / (mine / theirs))];
   throw new ArgumentError(`${what} parallel sizes ${mine} and ${theirs}: one must divide the other`);

@@ -103,6 +103,7 @@ export class Greetings {
 
   /** Endpoints that are wanted as peers, and have not answered for this time. */
   wantedFor(ms: number): string[] {
+    if (this.#running.size === 0) return [];
     const now = this.#clock.now();
     return [...this.#running]
       .filter(([, { probe, startedAtMs }]) => !probe && now - startedAtMs >= ms)
@@ -111,6 +112,7 @@ export class Greetings {
 
   /** Ends those that nobody answered in time, and says which. */
   expire(timeoutMs: number): (readonly [string, Greeting])[] {
+    if (this.#running.size === 0) return [];
     const now = this.#clock.now();
     const expired = [...this.#running].filter(([, { startedAtMs }]) => now - startedAtMs >= timeoutMs);
     for (const [endpoint] of expired) this.end(endpoint);

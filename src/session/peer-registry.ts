@@ -511,9 +511,7 @@ export class PeerRegistry {
   #helloOf(self: RankInfo, nonce: bigint, probe: boolean): Hello {
     const common = { type: 'HELLO', nonce, supportedMajors: [...this.#channel.majors] } as const;
     // The way into our memory is for those who are wanted as peers alone.
-    return probe
-      ? { ...common, rankInfo: { ...self, agentMetadata: NO_METADATA }, probe }
-      : { ...common, rankInfo: self };
+    return probe ? { ...common, rankInfo: withoutMetadata(self), probe } : { ...common, rankInfo: self };
   }
 
   #endGreeting(endpoint: string): Greeting | undefined {
@@ -556,3 +554,14 @@ export class PeerRegistry {
 }
 
 const NO_METADATA = new Uint8Array(0);
+/** One for each rank info, so that it is encoded once. */
+const probeInfos = new WeakMap<RankInfo, RankInfo>();
+
+function withoutMetadata(self: RankInfo): RankInfo {
+  let info = probeInfos.get(self);
+  if (info === undefined) {
+    info = { ...self, agentMetadata: NO_METADATA };
+    probeInfos.set(self, info);
+  }
+  return info;
+}

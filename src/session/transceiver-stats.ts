@@ -82,7 +82,7 @@ export function transceiverStats(seen: Inspected): TransceiverStats {
     receiveSessions: receiver.sessionCount,
     sendSessionsByState: countStates(TX_TRANSITIONS.transitions, sending),
     receiveSessionsByState: countStates(RX_TRANSITIONS.transitions, receiving),
-    retainedSessions: [...sending, ...receiving].filter(({ outcome }) => outcome !== null).length,
+    retainedSessions: countEnded(sending) + countEnded(receiving),
     held: ledger.heldCount,
     freeAuxSlots: aux.freeCount,
     auxSlots: aux.slotCount,
@@ -99,11 +99,16 @@ export function transceiverStats(seen: Inspected): TransceiverStats {
   };
 }
 
+function countEnded(sessions: readonly { readonly outcome: unknown }[]): number {
+  return sessions.reduce((ended, { outcome }) => ended + (outcome === null ? 0 : 1), 0);
+}
+
 function countStates<S extends string>(
   states: Readonly<Record<S, unknown>>,
   sessions: readonly { readonly state: S }[],
 ): Record<S, number> {
-  const counts = Object.fromEntries(Object.keys(states).map((state) => [state, 0])) as Record<S, number>;
+  const counts = {} as Record<S, number>;
+  for (const state in states) counts[state] = 0;
   for (const { state } of sessions) counts[state] += 1;
   return counts;
 }

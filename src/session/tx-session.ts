@@ -67,7 +67,7 @@ export class TxReceiver {
   }
 
   get drained(): boolean {
-    return this.allTasks.every((task) => task.drained);
+    return this.auxTask?.drained !== false && this.tasks.every((task) => task.drained);
   }
 
   get bytesDone(): number {
@@ -147,11 +147,16 @@ export class TxSession {
   get transferBusy(): boolean {
     const newest = this.slices.at(-1);
     const computing = newest !== undefined && newest.after !== null && this.request.outputTokens.length === 0;
-    return this.tasks.some((task) => !task.ended && !(computing && task.slice === newest));
+    for (const { tasks, auxTask } of this.receivers.values()) {
+      if (auxTask?.ended === false) return true;
+      if (tasks.some((task) => !task.ended && !(computing && task.slice === newest))) return true;
+    }
+    return false;
   }
 
   get drained(): boolean {
-    return [...this.receivers.values()].every((receiver) => receiver.drained);
+    for (const { drained } of this.receivers.values()) if (!drained) return false;
+    return true;
   }
 
   /**
@@ -159,14 +164,15 @@ export class TxSession {
    * outstanding is out of the agent's own memory: aux, answers of receivers, regions of a bounce arena.
    */
   get sourceUnneeded(): boolean {
-    const receivers = [...this.receivers.values()];
-    const dispatched =
-      this.receiverReady &&
-      this.lastSliceSubmitted &&
-      receivers.every(({ tasks }) => tasks.length === this.slices.length);
-    return (
-      (this.#outcome !== null || dispatched) && receivers.every(({ tasks }) => !tasks.some((task) => task.needsSource))
-    );
+    if (this.#outcome === null && !this.#isDispatched) return false;
+    for (const { tasks } of this.receivers.values()) if (tasks.some((task) => task.needsSource)) return false;
+    return true;
+  }
+
+  get #isDispatched(): boolean {
+    if (!this.receiverReady || !this.lastSliceSubmitted) return false;
+    for (const { tasks } of this.receivers.values()) if (tasks.length !== this.slices.length) return false;
+    return true;
   }
 
   addSlice(slice: TxSlice): void {
@@ -190,7 +196,9 @@ export class TxSession {
   }
 
   get allDelivered(): boolean {
-    return this.receiverReady && [...this.receivers.values()].every((receiver) => this.delivered(receiver));
+    if (!this.receiverReady) return false;
+    for (const receiver of this.receivers.values()) if (!this.delivered(receiver)) return false;
+    return true;
   }
 
   /** The first outcome stands. False when there was one. */

@@ -1,7 +1,7 @@
 import { ArgumentError } from '../errors.js';
 import type { ByteReader } from './byte-reader.js';
 import type { ByteWriter } from './byte-writer.js';
-import { parseEndpoint } from './endpoint.js';
+import { isEndpoint } from './endpoint.js';
 import { MAX_ENDPOINT_BYTES } from './limits.js';
 import type { Message } from './messages.js';
 
@@ -14,7 +14,7 @@ export interface BodyCodec<M extends Message> {
 
 /** An endpoint that a peer would refuse must not leave this process. */
 export function writeEndpoint(writer: ByteWriter, endpoint: string): void {
-  if (parseEndpoint(endpoint) === null) {
+  if (!isEndpoint(endpoint)) {
     throw new ArgumentError(`endpoint must be tcp://host:port, got ${JSON.stringify(endpoint)}`);
   }
   writer.string(endpoint, MAX_ENDPOINT_BYTES, 'endpoint');

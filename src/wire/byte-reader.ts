@@ -1,4 +1,4 @@
-import { parseEndpoint } from './endpoint.js';
+import { isEndpoint } from './endpoint.js';
 import { MAX_ENDPOINT_BYTES } from './limits.js';
 import { wireError } from './wire-reason.js';
 
@@ -6,9 +6,6 @@ const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const { latin1Slice } = Buffer.prototype as unknown as {
   latin1Slice(this: Uint8Array, begin: number, end: number): string;
 };
-/** Most frames name an endpoint that earlier ones named. */
-const goodEndpoints = new Set<string>();
-const MAX_GOOD_ENDPOINTS = 4096;
 const PRINTABLE_ASCII = /^[\x20-\x7e]*$/;
 
 /**
@@ -86,10 +83,7 @@ export class ByteReader {
 
   endpoint(field: string): string {
     const value = this.ascii(MAX_ENDPOINT_BYTES, field);
-    if (goodEndpoints.has(value)) return value;
-    if (parseEndpoint(value) === null) throw wireError('bad-endpoint', `${field} must be tcp://host:port`);
-    if (goodEndpoints.size >= MAX_GOOD_ENDPOINTS) goodEndpoints.clear();
-    goodEndpoints.add(value);
+    if (!isEndpoint(value)) throw wireError('bad-endpoint', `${field} must be tcp://host:port`);
     return value;
   }
 

@@ -1,4 +1,4 @@
-import { parseEndpoint } from './endpoint.js';
+import { isEndpoint } from './endpoint.js';
 import { MAX_ENDPOINT_BYTES } from './limits.js';
 import { wireError } from './wire-reason.js';
 
@@ -55,7 +55,7 @@ export class DecodedMap {
 
   endpoint(name: string): string {
     const value = this.string(name, MAX_ENDPOINT_BYTES);
-    if (parseEndpoint(value) === null) throw wireError('bad-endpoint', `${this.pathOf(name)} must be tcp://host:port`);
+    if (!isEndpoint(value)) throw wireError('bad-endpoint', `${this.pathOf(name)} must be tcp://host:port`);
     return value;
   }
 

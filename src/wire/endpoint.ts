@@ -25,6 +25,19 @@ export function parseEndpoint(endpoint: string): EndpointParts | null {
   return { host, port };
 }
 
+/** Most messages name an endpoint that earlier ones named. */
+const known = new Set<string>();
+const MAX_KNOWN = 4096;
+
+/** Whether `parseEndpoint` takes it, remembered. */
+export function isEndpoint(text: string): boolean {
+  if (known.has(text)) return true;
+  if (parseEndpoint(text) === null) return false;
+  if (known.size >= MAX_KNOWN) known.clear();
+  known.add(text);
+  return true;
+}
+
 export function formatEndpoint({ host, port }: EndpointParts): string {
   return `tcp://${host}:${port}`;
 }

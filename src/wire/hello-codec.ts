@@ -1,6 +1,7 @@
-import { decode, encode } from '@msgpack/msgpack';
+import { decode, Encoder } from '@msgpack/msgpack';
 import { ArgumentError, WireError } from '../errors.js';
 import type { Finding } from '../mapping/compatibility.js';
+import type { RankInfo } from '../mapping/rank-info.js';
 import type { BodyCodec } from './body-codec.js';
 import type { ByteReader } from './byte-reader.js';
 import type { ByteWriter } from './byte-writer.js';
@@ -11,14 +12,18 @@ import { checkMsgpackShape } from './msgpack-shape.js';
 import { rankInfoFields, readRankInfo } from './rank-info-codec.js';
 import { wireError } from './wire-reason.js';
 
+/** A message is written in one go, so that all of them share one buffer. What is read is a peer's: nothing of that is kept. */
+const encoder = new Encoder({ useBigInt64: true });
+
 /** HELLO:  msgpack { nonce, supportedMajors, rankInfo, and probe: true in a probe } */
 export const helloCodec: BodyCodec<Hello> = {
   write(writer, message) {
+    const { nonce, supportedMajors, rankInfo, probe } = message;
     writeMap(writer, {
-      nonce: message.nonce,
-      supportedMajors: [...message.supportedMajors],
-      rankInfo: rankInfoFields(message.rankInfo),
-      ...(message.probe === true ? { probe: true } : {}),
+      nonce,
+      supportedMajors: [...supportedMajors],
+      rankInfo: () => encodeRankInfo(rankInfo),
+      ...(probe === true ? { probe } : {}),
     });
   },
   read(reader) {
@@ -40,7 +45,7 @@ export const helloAckCodec: BodyCodec<HelloAck> = {
     writeMap(
       writer,
       answer.accepted
-        ? { nonce, endpoint, accepted: true, rankInfo: rankInfoFields(answer.rankInfo) }
+        ? { nonce, endpoint, accepted: true, rankInfo: () => encodeRankInfo(answer.rankInfo) }
         : {
             nonce,
             endpoint,
@@ -78,9 +83,30 @@ function answerable<M>(nonce: bigint, read: () => M): M {
   }
 }
 
-function writeMap(writer: ByteWriter, fields: Record<string, unknown>): void {
+/** Where what is published lies encoded: a rank says the same to every peer, and again in every repeat. */
+const encodedInfos = new WeakMap<RankInfo, Uint8Array>();
+
+function encodeRankInfo(info: RankInfo): Uint8Array {
+  let bytes = encodedInfos.get(info);
+  if (bytes === undefined) {
+    bytes = encoder.encode(rankInfoFields(info));
+    encodedInfos.set(info, bytes);
+  }
+  return bytes;
+}
+
+/** The head of a msgpack map of up to 15 entries, which follow. */
+const FIXMAP = 0x80;
+
+/** @param fields a function gives the msgpack of its value */
+function writeMap(writer: ByteWriter, fields: Readonly<Record<string, unknown>>): void {
   try {
-    writer.raw(encode(fields, { useBigInt64: true }));
+    const entries = Object.entries(fields);
+    writer.u8(FIXMAP | entries.length, 'fields');
+    for (const [name, value] of entries) {
+      writer.raw(encoder.encodeSharedRef(name));
+      writer.raw(typeof value === 'function' ? (value as () => Uint8Array)() : encoder.encodeSharedRef(value));
+    }
   } catch (cause) {
     if (cause instanceof RangeError || cause instanceof TypeError) {
       throw new ArgumentError(`HELLO cannot be encoded: ${cause.message}`, { cause });

@@ -1,7 +1,7 @@
 import type { RankInfo } from '../mapping/rank-info.js';
 import { flatRank } from '../mapping/rank-place.js';
 import { asInteger, type DecodedMap } from './decoded-map.js';
-import { parseEndpoint } from './endpoint.js';
+import { isEndpoint } from './endpoint.js';
 import { instanceNameProblem } from './instance-name.js';
 import { MAX_AGENT_METADATA_BYTES, MAX_LAYERS, MAX_NAME_BYTES, MAX_WRITERS } from './limits.js';
 import { pageTableFields, readPageTable } from './page-table-codec.js';
@@ -68,7 +68,7 @@ function readInstanceName(map: DecodedMap): string {
 function readRankEndpoints(map: DecodedMap, rankCount: number, rank: number, endpoint: string): string[] {
   const path = map.pathOf('rankEndpoints');
   const endpoints = map.list('rankEndpoints', rankCount, (item, itemPath) => {
-    if (typeof item !== 'string' || parseEndpoint(item) === null) {
+    if (typeof item !== 'string' || !isEndpoint(item)) {
       throw wireError('bad-endpoint', `${itemPath} must be tcp://host:port`);
     }
     return item;

@@ -3,6 +3,12 @@ import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { pathToFileURL } from 'node:url';
 
+/**
+ * For V8, in every process that lives requests. A run throws its cluster away after some tens of milliseconds: with room for several of them
+ * most is dead when the young generation is looked at.
+ */
+export const V8_OPTIONS = ['--min-semi-space-size=32', '--max-semi-space-size=32'];
+
 /** `work` on every item, at most `jobs` at once; `onResult` hears the results in the order of the items. */
 export async function eachOf(items, jobs, work, onResult) {
   const results = [];
@@ -50,5 +56,5 @@ export async function runHere(cli, args) {
 function evaluate(cli, args) {
   const call = `main(${JSON.stringify(args)}).then((status) => { process.exitCode = status; })`;
   const script = `import(${JSON.stringify(pathToFileURL(cli).href)}).then(({ main }) => ${call});`;
-  return ['--input-type=module', '-e', script];
+  return [...V8_OPTIONS, '--input-type=module', '-e', script];
 }

@@ -99,7 +99,7 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
   }
   cluster.endFaults();
   const quietLimitMs = NEVER_MS + 2 * limits.kvTransferTimeoutMs + limits.transferQueueTimeoutMs + HELLO_TIMEOUT_MS;
-  const isQuiet = (): boolean => cluster.servers.every((server) => server.leftovers() === null);
+  const isQuiet = (): boolean => cluster.servers.every((server) => server.isIdle);
   const quiet = until(isQuiet, quietLimitMs, 200);
   if (failed()) return finish();
   if (!quiet) {
@@ -297,13 +297,14 @@ function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
   const endless = plan.faults.some((fault) => fault.kind === 'transfers' && fault.fate === 'never');
   for (const server of cluster.servers) {
     server.pages.checkIdle();
-    const unproven = server.transceiver.stats().counters['released_unproven'] ?? 0;
+    const { counters } = server.transceiver.stats();
+    const unproven = counters['released_unproven'] ?? 0;
     if (calm && !endless && unproven > 0)
       journal.violation(
         'I1 unproven',
         `${server.name}: ${unproven} releases without proof while every writer could give it`,
       );
-    const unheard = server.transceiver.stats().counters['reports_unacknowledged'] ?? 0;
+    const unheard = counters['reports_unacknowledged'] ?? 0;
     if (calm && unheard > 0)
       journal.violation('I2 unheard', `${server.name}: ${unheard} reports were never acknowledged`);
     const told = server.warnings.filter((warning) => warning.includes('without proof')).length;
@@ -411,7 +412,7 @@ function checkHealth(cluster: Cluster, plan: Plan, until: Until): void {
       const life = cluster.admit({ ...item, number });
       until(() => life.open === 0, 20_000);
       // A failed attempt may retain its pages and its aux slot for a while.
-      until(() => host.running.every((server) => server.leftovers() === null), 20_000, 200);
+      until(() => host.running.every((server) => server.isIdle), 20_000, 200);
       return life.completed;
     };
     // The first may be the one that finds out that a peer was replaced a moment ago, in each DP group for itself.

@@ -2,6 +2,7 @@
 import { fork } from 'node:child_process';
 import { createHash } from 'node:crypto';
 import { workerOf } from './kit.mjs';
+import { V8_OPTIONS } from './processes.mjs';
 
 /** Seeds that a process gets at a time: some seconds of work. */
 const SEEDS_AT_ONCE = 40;
@@ -23,7 +24,7 @@ export async function runSeries(kit, { lives, from, jobs, keepGoing }) {
   let cpuUs = 0;
   const live = () =>
     new Promise((resolve, reject) => {
-      const worker = fork(workerOf(kit.cli));
+      const worker = fork(workerOf(kit.cli), { execArgv: V8_OPTIONS });
       let usedUs = 0;
       const more = () => {
         if (isEnough() && !(outstanding === 0 && received < lives && failures.length === 0)) {

@@ -55,10 +55,7 @@ export class Cluster {
       if (frame.type === 'REQUEST_DATA' && fate === null) {
         const rid = ridOf(frame.bytes);
         this.book.questions.set(rid, frame.bytes);
-        const asker = this.generations
-          .flatMap(({ instance }) => instance.ranks)
-          .find(({ endpoint }) => endpoint === frame.from);
-        this.book.noteAsked(rid, asker?.name ?? frame.from, frame.from, frame.to, this.scheduler.now);
+        this.book.noteAsked(rid, this.#askerAt(frame.from), frame.from, frame.to, this.scheduler.now);
       }
       if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));
       if (frame.type === 'WRITER_REPORT' && frame.bytes[OUTCOME_BYTE] === WriterOutcome.DONE)
@@ -112,6 +109,13 @@ export class Cluster {
     this.lives.push(life);
     life.start();
     return life;
+  }
+
+  /** Name of the generation process at this endpoint. */
+  #askerAt(from: string): string {
+    for (const { instance } of this.generations)
+      for (const { endpoint, name } of instance.ranks) if (endpoint === from) return name;
+    return from;
   }
 
   /** From now on nothing goes wrong. */
@@ -206,5 +210,5 @@ function ticketOf(bytes: Uint8Array): bigint {
 }
 
 function u64At(bytes: Uint8Array, offset: number): bigint {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength).readBigUInt64LE(offset);
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength).getBigUint64(offset, true);
 }

@@ -245,6 +245,12 @@ export class SimServer {
     this.process.state = 'dead';
   }
 
+  /** `leftovers` of nothing, found out as cheaply as it can be: it is looked at often, and seldom true. */
+  get isIdle(): boolean {
+    if (!this.cache.isEmpty || this.process.pendingTimers !== 1 || this.transceiver.ledger.heldCount > 0) return false;
+    return this.leftovers() === null;
+  }
+
   /** What nobody may hold once everything ended; null when nothing is held. */
   leftovers(): string | null {
     const { sendSessions, receiveSessions, held, freeAuxSlots } = this.transceiver.stats();

@@ -177,8 +177,8 @@ export const RANK_MUTANTS: readonly Mutant[] = [
   {
     name: 'pages are given back before the last slice was handed over',
     file: 'src/session/tx-session.ts',
-    find: '(this.#outcome !== null || dispatched) && receivers',
-    replace: 'receivers',
+    find: 'if (this.#outcome === null && !this.#isDispatched) return false;\n',
+    replace: '',
   },
   {
     name: 'a task needs its source no more from its post on',

@@ -176,8 +176,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the transfer clock counts a prefill that still runs',
     file: SESSION,
-    find: 'return this.tasks.some((task) => !task.ended && !(computing && task.slice === newest));',
-    replace: 'return this.tasks.some((task) => !task.ended && (computing || !computing));',
+    find: 'if (tasks.some((task) => !task.ended && !(computing && task.slice === newest))) return true;',
+    replace: 'if (tasks.some((task) => !task.ended && (computing || !computing))) return true;',
   },
   {
     name: 'a failed post is not an outcome',

@@ -33,6 +33,16 @@ export class Memory {
     return null;
   }
 
+  /** As `words(address, sizeBytes)?.fill(POISON)`, without a view of them. */
+  poison(address: number, sizeBytes: number): void {
+    for (const { base, words } of this.#regions) {
+      const begin = (address - base) / 4;
+      if (begin < 0 || begin + sizeBytes / 4 > words.length) continue;
+      words.fill(POISON, begin, begin + sizeBytes / 4);
+      return;
+    }
+  }
+
   bytes(address: number, sizeBytes: number): Uint8Array {
     for (const { base, words } of this.#regions)
       if (address >= base && address + sizeBytes <= base + words.byteLength)

@@ -60,8 +60,10 @@ export class SimFabric {
   }
 
   posted(agent: SimAgent, pairs: number, fate: TransferFate): void {
-    const what = fate.kind === 'transfer' ? `${fate.durationMs.toFixed(1)} ms` : `fate: ${fate.kind}`;
-    this.#journal.note(3, pairs, fate.durationMs * 1024, () => `${agent.name} posts ${pairs} pages (${what})`);
+    this.#journal.note(3, pairs, fate.durationMs * 1024, () => {
+      const what = fate.kind === 'transfer' ? `${fate.durationMs.toFixed(1)} ms` : `fate: ${fate.kind}`;
+      return `${agent.name} posts ${pairs} pages (${what})`;
+    });
   }
 
   landed(agent: SimAgent, pieces: number): void {

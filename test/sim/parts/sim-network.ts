@@ -61,7 +61,6 @@ export class SimNetwork {
   readonly #links = new Map<string, Map<string, Link>>();
   #rule: FrameRule = () => null;
   #nextConnection = 1;
-  readonly counts = new Map<MessageName, number>();
 
   constructor(scheduler: Scheduler, journal: Journal, seed: number) {
     this.#scheduler = scheduler;
@@ -133,7 +132,6 @@ export class SimNetwork {
     arrive: (survives: boolean, arrived: Uint8Array) => void,
   ): void {
     const type = (NAMES[bytes[TYPE_OFFSET] as number] ?? 'UNKNOWN') as MessageName;
-    this.counts.set(type, (this.counts.get(type) ?? 0) + 1);
     const link = this.#link(from.endpoint, to);
     const { random, index } = link;
     link.index += 1;

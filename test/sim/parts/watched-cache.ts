@@ -93,6 +93,11 @@ export class WatchedCache implements KvCacheManager {
     return [...this.#residents.keys()];
   }
 
+  /** No request has blocks, and no transfer holds any. */
+  get isEmpty(): boolean {
+    return this.#pins.size === 0 && this.#residents.size === 0;
+  }
+
   isResident(request: RequestId): boolean {
     return this.#residents.has(request);
   }
@@ -244,7 +249,7 @@ export class WatchedCache implements KvCacheManager {
     if (account.hash !== null) this.#slotOf[group]?.delete(account.hash);
     account.hash = null;
     account.owners += 1;
-    this.#page(group, slot).fill(POISON);
+    this.#poison(group, slot);
     const bounds = this.#pinBounds.get(request)?.[group];
     if (pinned === undefined || bounds === undefined || ordinal < bounds.first || ordinal >= bounds.end) return;
     this.#pinSlot(group, slot, request);
@@ -265,7 +270,12 @@ export class WatchedCache implements KvCacheManager {
 
   #settle(group: number, slot: number): void {
     const { owners, pinnedBy, hash } = this.#at(group, slot);
-    if (owners === 0 && pinnedBy.length === 0 && hash === null) this.#page(group, slot).fill(POISON);
+    if (owners === 0 && pinnedBy.length === 0 && hash === null) this.#poison(group, slot);
+  }
+
+  #poison(group: number, slot: number): void {
+    const pool = this.#memory?.table.pools[group];
+    if (pool !== undefined) this.#memory?.memory.poison(pool.base + slot * pool.slotStride, pool.slotBytes);
   }
 
   /** The words of a slot; every group of the simulator has one pool. */

@@ -64,6 +64,10 @@ export class WatchedTransceiver implements CacheTransceiver {
   readonly #transfers = new Map<LlmRequest, Transfer>();
   readonly #byId = new Map<number, Transfer>();
   readonly #asked = new WeakSet<LlmRequest>();
+  /** Context requests that have a session without an outcome. */
+  readonly #sending = new WeakSet<LlmRequest>();
+  /** The counter `released_unproven`, followed as it grows: a snapshot of all of them costs more than the rest of a release. */
+  #unproven = 0;
   #unprovenSeen = 0;
 
   constructor(options: {
@@ -88,7 +92,16 @@ export class WatchedTransceiver implements CacheTransceiver {
     this.#onSettled = options.onSettled;
     this.#wrongWords = options.wrongWords;
     options.cache.onUnpin = (request) => this.#unpinned(request);
-    options.inner.observe({ onSettled: ({ request }) => this.#ended(request) });
+    options.inner.observe({
+      onStarted: ({ request, side }) => {
+        if (side === 'context') this.#sending.add(request);
+        return undefined;
+      },
+      onSettled: ({ request }) => this.#ended(request),
+      onCounted: (name) => {
+        if (name === 'released_unproven') this.#unproven += 1;
+      },
+    });
   }
 
   get ledger(): TransferLedger {
@@ -126,10 +139,9 @@ export class WatchedTransceiver implements CacheTransceiver {
   receiverReady(request: LlmRequest): boolean {
     if (this.#asked.has(request)) return this.#inner.receiverReady(request);
     this.#asked.add(request);
-    const before = this.#inner.stats().sendSessions;
     const ready = this.#inner.receiverReady(request);
-    // One that was cancelled before gets no session, and no outcome but the executor's.
-    if (ready || this.#inner.stats().sendSessions > before) this.#track(request);
+    // One that was cancelled before keeps no session, and has no outcome but the executor's.
+    if (ready || this.#sending.has(request)) this.#track(request);
     return ready;
   }
 
@@ -236,6 +248,7 @@ export class WatchedTransceiver implements CacheTransceiver {
   }
 
   #ended(request: LlmRequest): void {
+    this.#sending.delete(request);
     const transfer = this.#transfers.get(request);
     if (transfer !== undefined) transfer.endedAtMs ??= this.#process.now();
   }
@@ -287,10 +300,9 @@ export class WatchedTransceiver implements CacheTransceiver {
   #unpinned(request: number): void {
     const ended = this.#byId.get(request);
     if (ended !== undefined) ended.releasedAtMs = this.#process.now();
-    const unproven = this.#inner.stats().counters['released_unproven'] ?? 0;
     const shared = this.#place.ranks > 1;
-    if (!shared && unproven === this.#unprovenSeen) return;
-    this.#unprovenSeen = unproven;
+    if (!shared && this.#unproven === this.#unprovenSeen) return;
+    this.#unprovenSeen = this.#unproven;
     if (shared && !this.#unprovenKeys.has(String(this.#keyOf(request)))) return;
     const transfer = this.#byId.get(request);
     const now = this.#process.now();
