@@ -91,6 +91,24 @@ describe('serve', () => {
     expect(after.usage?.completion_tokens).toBe(2);
   });
 
+  it('tries a whole answer again whose generation worker is killed after tokens that nobody has seen', async () => {
+    served = new Served();
+    const front = await served.front(localConfig({ generation: { num_instances: 2 } }));
+    const ask = { ...LONG, stream: false, max_tokens: 300, temperature: 1, seed: 7 } as const;
+    const undisturbed = await front.client.completions.create(ask);
+    const answer = front.client.completions.create(ask);
+    // Its first token is in the front.
+    const end = performance.now() + 30_000;
+    while ((await front.metric('kvt_serve_first_token_seconds_count')) < 2)
+      if (performance.now() > end) throw new Error(`no token: ${await front.metrics()}`);
+    const busy = (await front.health()).generation.filter(({ liveRequests }) => liveRequests > 0);
+    expect(busy).toHaveLength(1);
+    process.kill(busy[0]?.pid ?? 0, 'SIGKILL');
+    expect((await answer).choices).toEqual(undisturbed.choices);
+    expect(await front.metric('kvt_serve_retries_total')).toBe(1);
+    expect(await front.metric('kvt_serve_http_requests_total', 'status="200"', 'completions')).toBe(2);
+  });
+
   it('runs an engine of the user’s', async () => {
     served = new Served();
     const module = fileURLToPath(new URL('../../../docs/examples/serve-engine.mjs', import.meta.url));
@@ -231,6 +249,21 @@ describe('what cannot be started', () => {
     expect([result.code, result.stdout]).toEqual([1, '']);
     expect(result.stderr).toMatch(message);
     expect(result.stderr).not.toMatch(/\n\s+at /);
+  });
+
+  it('each problem on a line of its own', async () => {
+    served = new Served();
+    const file = served.file(
+      'bad.yaml',
+      'port: x\ncontext_servers: { num_instances: 0, rooter: y }\ngeneration_servers: {}\n',
+    );
+    const { code, stderr } = await runCli(['serve', '--config', file]);
+    expect(code).toBe(1);
+    expect(stderr.replaceAll(file, 'FILE').trimEnd().split('\n')).toEqual([
+      'kv-transceiver: ConfigError: FILE:1: port: must be a whole number from 0 to 65535, got "x"',
+      '  FILE:2: context_servers.rooter: is not a setting: did you mean router?',
+      '  FILE:2: context_servers.num_instances: must be a whole number from 1 to 1024, got 0 (ERR_KVT_CONFIG)',
+    ]);
   });
 
   it('the overlap schedule with an engine that cannot feed itself', async () => {

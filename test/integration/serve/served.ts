@@ -15,6 +15,7 @@ export interface WorkerHealth {
   readonly name: string;
   readonly phase: string;
   readonly reason: string;
+  readonly liveRequests: number;
   readonly pid: number;
 }
 

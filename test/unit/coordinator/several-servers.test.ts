@@ -223,14 +223,14 @@ describe('retry', () => {
     s.submit(tokens(8), isGiven ? { onToken, takeBackTokens } : {});
     const [g0, g1] = s.generations as [FakeServer, FakeServer];
     const first = g0.last;
-    await s.clock.advance(10);
+    s.clock.advance(10);
     first.events.onToken?.(5, 0);
     first.end({ outcome: 'failed', error: new PeerLostError('gone') });
     await s.clock.turn();
     first.events.onToken?.(6, 1);
     expect(asked).toBe(isGiven ? 1 : 0);
     if (attempts === 2) {
-      await s.clock.advance(10);
+      s.clock.advance(10);
       for (const token of [7, 8]) g1.last.events.onToken?.(token, token - 7);
       finish(g1, { outputTokens: [7, 8] });
       await s.clock.turn();

@@ -1,0 +1,65 @@
+import { afterEach, describe, expect, it } from 'vitest';
+import { type HttpWorldOptions, httpWorld } from './http-world.js';
+
+let world: Awaited<ReturnType<typeof httpWorld>>;
+afterEach(() => world.close());
+
+async function start(options: HttpWorldOptions = {}) {
+  world = await httpWorld(options);
+  return world;
+}
+
+describe('what is refused before it is a request of the API', () => {
+  it.each([
+    ['HTTP 1.1 without a host', 'GET /health HTTP/1.1\r\nconnection: close\r\n\r\n', 400, /the host header is missing/],
+    [
+      'a host that is none',
+      'GET /health HTTP/1.1\r\nhost: a b\r\nconnection: close\r\n\r\n',
+      400,
+      /host header .* cannot be read/,
+    ],
+    [
+      'a path that is none',
+      'OPTIONS * HTTP/1.1\r\nhost: x\r\nconnection: close\r\n\r\n',
+      400,
+      /the path or the host header/,
+    ],
+    [
+      'an expectation that nobody knows',
+      'GET /health HTTP/1.1\r\nhost: x\r\nexpect: magic\r\n\r\n',
+      417,
+      /only 100-continue/,
+    ],
+    ['a tunnel', 'CONNECT a:1 HTTP/1.1\r\nhost: x\r\n\r\n', 405, /CONNECT is not possible here/],
+    ['TLS', '\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03', 400, /plain HTTP 1\.1 \(TLS belongs to a proxy/],
+  ])('%s: an error in the shape of all', async (_, text, status, message) => {
+    const { raw } = await start();
+    const answer = await raw(text).answer();
+    expect(answer.split('\r\n')[0]).toContain(`HTTP/1.1 ${status} `);
+    const body = answer.slice(answer.indexOf('{'), answer.lastIndexOf('}') + 1);
+    expect((JSON.parse(body) as { error: { message: string } }).error.message).toMatch(message);
+  });
+
+  it('a body after 100 Continue', async () => {
+    const { raw } = await start();
+    const body = JSON.stringify({ model: 'other', prompt: 'a' });
+    const client = raw(
+      `POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\nexpect: 100-continue\r\ncontent-length: ${body.length}\r\nconnection: close\r\n\r\n`,
+    );
+    client.socket.once('data', () => client.socket.write(body));
+    expect(await client.answer()).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 404 /);
+  });
+
+  it.each([
+    ['', 'the body is empty; it must be a JSON object'],
+    ['{"model": "kvt-tiny"', 'the body is not JSON: it ends too early, after 20 characters'],
+    ['{"model": NaN}', /^the body is not JSON: "N" is not expected/],
+    ["{'model': 1}", /^the body is not JSON: .*at character 2$/],
+    ['{"model": "a\nb"}', /^the body is not JSON: it cannot be read at character 13$/],
+  ])('a body of %j says what is wrong with it', async (body, message) => {
+    const { post } = await start();
+    const response = await post('/v1/completions', body);
+    expect(response.status).toBe(400);
+    expect(((await response.json()) as { error: { message: string } }).error.message).toMatch(message);
+  });
+});
