@@ -354,11 +354,14 @@ describe('early prefix', () => {
     expect(failedChecks(earlyPrefixChecks(rows(0.9, { ttftMs: 100 }), false, 1.3))).toEqual([]);
   });
 
-  it('says nothing without a hit, or where the link needs longer for the prefix than the prefill takes', () => {
+  it('says nothing without a hit, or where the link needs longer for what precedes the last slice than the prefill takes', () => {
     expect(earlyPrefixChecks(rows(0, {}), true, 1.3)).toEqual([]);
     // 60 ms for the whole prompt: 54 for nine tenths of it.
     expect(earlyPrefixChecks(rows(0.9, { prefillMs: 53 }), true, 1.3)).toEqual([]);
     expect(earlyPrefixChecks(rows(0.9, { prefillMs: 54 }), true, 1.3)).toHaveLength(2);
+    // 58 for all but a last slice of 2 ms: the slices of earlier chunks queue behind the prefix.
+    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 57, lastSliceMs: 2 }), true, 1.3)).toEqual([]);
+    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 58, lastSliceMs: 2 }), true, 1.3)).toHaveLength(2);
     expect(earlyPrefixChecks(rows(0.9, {}, { model: 'gemma-3-27b' as 'llama-3.1-8b' }), true, 1.3)).toEqual([]);
   });
 });
