@@ -176,6 +176,18 @@ class Transport {
   // Appends what came from peers that were added.
   virtual void take_messages(std::vector<Message>* out) { (void)out; }
 
+  // Notes: small texts to a peer's agent that may get lost, come twice, or before or after anything else. They are for
+  // what this agent's user would otherwise say another, slower way; where there are none, nothing is missing.
+  // One will be sent soon.
+  virtual void announce_note(PeerId peer) { (void)peer; }
+  // False: it was not sent and will not be. Never waits.
+  virtual bool send_note(PeerId peer, std::span<const std::byte> note) {
+    (void)peer, (void)note;
+    return false;
+  }
+  // Appends what came from peers that were added.
+  virtual void take_notes(std::vector<Message>* out) { (void)out; }
+
   // Slices in flight whose source pages are not needed any more, whatever the slice still waits for. At most once each,
   // and not of those that ended. Appends.
   virtual void take_released(std::vector<BatchId>* out) { (void)out; }

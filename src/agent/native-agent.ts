@@ -7,8 +7,9 @@ import { type BounceStats, readBounceStats } from './bounce-stats.js';
 import { CudaEvent } from './cuda-event.js';
 import { fragmentRecords } from './fragment-records.js';
 import { HostEvent } from './host-event.js';
-import { loadNative, type NativeAgent, type NativeModule, nixlPackageTree } from './native.js';
+import { loadNative, type NativeAgent, type NativeModule, type NoticeText, nixlPackageTree } from './native.js';
 import { typedError } from './native-error.js';
+import { type NoteStats, readNoteStats } from './note-stats.js';
 import { type NativeNotice, readNotices } from './notice-records.js';
 import { choosePath } from './path-choice.js';
 import { PeerWatches } from './peer-watches.js';
@@ -84,6 +85,7 @@ class NativeTransferAgent implements TransferAgent {
   readonly name: string;
   readonly kind: 'host' | 'nixl';
   readonly bounces: boolean;
+  readonly carriesNotes = true;
   readonly #native: NativeAgent;
   readonly #bounce: ReturnType<typeof resolveBounce> | null;
   readonly #peerNames = new Map<PeerHandle, string>();
@@ -93,6 +95,7 @@ class NativeTransferAgent implements TransferAgent {
   readonly #watches: PeerWatches;
   readonly #advice: string[] = [];
   #onAdvice: ((message: string) => void) | null = null;
+  #onNote: ((from: PeerHandle, note: Uint8Array) => void) | null = null;
   /** Of prepared fragments, so that a plan made of the same ones can be explained. */
   readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
   #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
@@ -221,7 +224,7 @@ class NativeTransferAgent implements TransferAgent {
     return event;
   }
 
-  submit({ id, peer, flow, groups, after, ticket }: SliceSubmission): void {
+  submit({ id, peer, flow, groups, after, ticket, note }: SliceSubmission): void {
     const head = this.#headFor(groups.length);
     head[0] = id;
     head[1] = peer;
@@ -237,13 +240,15 @@ class NativeTransferAgent implements TransferAgent {
     }
     const pairs = groups.length === 1 ? (groups[0] as SubmissionGroup).slotPairs : this.#joinedPairs(groups, length);
     try {
-      if (ticket === undefined) this.#native.submit(head, pairs);
+      if (ticket === undefined && note === undefined) this.#native.submit(head, pairs);
       else
         this.#native.submit(
           head,
           pairs,
           ticket,
-          Float64Array.from(groups, ({ key }) => key ?? 0),
+          ticket === undefined ? undefined : Float64Array.from(groups, ({ key }) => key ?? 0),
+          note?.bytes,
+          note === undefined ? undefined : Float64Array.from(note.also),
         );
     } catch (error) {
       throw typedError(error);
@@ -282,6 +287,14 @@ class NativeTransferAgent implements TransferAgent {
     for (const message of this.#advice) listener(message);
   }
 
+  onNote(listener: (from: PeerHandle, note: Uint8Array) => void): void {
+    this.#onNote = listener;
+  }
+
+  noteStats(): NoteStats {
+    return readNoteStats(this.#native.noteStats());
+  }
+
   bounceStats(): BounceStats | null {
     const numbers = this.#native.bounceStats();
     return numbers === null ? null : readBounceStats(numbers);
@@ -309,12 +322,12 @@ class NativeTransferAgent implements TransferAgent {
     return this.#closing;
   }
 
-  #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {
+  #dispatch(records: Float64Array, messages: readonly NoticeText[] | undefined): void {
     const notices = readNotices(records, messages, (submission) => this.#peerOfSubmission.get(submission));
     const ofSubmissions: SubmissionNotice[] = [];
     for (const notice of notices) {
       if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
-      if (notice.kind === 'ended' || notice.kind === 'advice') this.#hear(notice);
+      if (notice.kind === 'ended' || notice.kind === 'advice' || notice.kind === 'inbound note') this.#hear(notice);
       else ofSubmissions.push(notice);
     }
     if (ofSubmissions.length > 0) this.#listener?.(ofSubmissions);
@@ -323,6 +336,9 @@ class NativeTransferAgent implements TransferAgent {
   #hear(notice: Exclude<NativeNotice, SubmissionNotice>): void {
     if (notice.kind === 'ended') {
       this.#watches.ended(notice.watch);
+    } else if (notice.kind === 'inbound note') {
+      // Of a peer that was removed meanwhile nothing is heard any more.
+      if (this.#peerNames.has(notice.from)) this.#onNote?.(notice.from, notice.bytes);
     } else if (!this.#advice.includes(notice.message)) {
       this.#advice.push(notice.message);
       this.#onAdvice?.(notice.message);

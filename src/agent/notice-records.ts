@@ -1,5 +1,6 @@
+import type { NoticeText } from './native.js';
 import { errorOfStatus } from './native-error.js';
-import type { CompletionStatus, SubmissionNotice } from './transfer-agent.js';
+import type { CompletionStatus, PeerHandle, SubmissionNotice } from './transfer-agent.js';
 
 /** A watched process has ended. */
 export interface EndedNotice {
@@ -13,8 +14,15 @@ export interface AdviceNotice {
   readonly message: string;
 }
 
+/** A peer's agent says something. */
+export interface InboundNote {
+  readonly kind: 'inbound note';
+  readonly from: PeerHandle;
+  readonly bytes: Uint8Array;
+}
+
 /** What native code reports. */
-export type NativeNotice = SubmissionNotice | EndedNotice | AdviceNotice;
+export type NativeNotice = SubmissionNotice | EndedNotice | AdviceNotice | InboundNote;
 
 /** Numbers of one notice, as native/addon/notice_records.h describes them. */
 const RECORD = 9;
@@ -26,7 +34,7 @@ const STATUSES: readonly CompletionStatus[] = ['transferred', 'failed', 'cancell
  */
 export function readNotices(
   records: Float64Array,
-  messages: readonly (string | undefined)[] | undefined,
+  messages: readonly NoticeText[] | undefined,
   peerOf: (submission: number) => string | undefined,
 ): NativeNotice[] {
   const notices: NativeNotice[] = [];
@@ -51,11 +59,20 @@ export function readNotices(
       continue;
     }
     if (kind === 3) {
-      notices.push({ kind: 'advice', message: messages?.[at / RECORD] ?? 'unknown' });
+      notices.push({ kind: 'advice', message: textAt(messages, at) });
       continue;
     }
     if (kind === 4) {
       notices.push({ kind: 'released', submission });
+      continue;
+    }
+    if (kind === 5) {
+      notices.push({ kind: 'note', submission, isSent: outcome === 0 });
+      continue;
+    }
+    if (kind === 6) {
+      const bytes = messages?.[at / RECORD];
+      if (bytes instanceof Uint8Array) notices.push({ kind: 'inbound note', from: submission as PeerHandle, bytes });
       continue;
     }
     const peer = peerOf(submission);
@@ -69,8 +86,13 @@ export function readNotices(
       postedAtMs: Number.isNaN(postedAtMs) ? null : postedAtMs,
       finishedAtMs,
       postingMs,
-      error: code === 0 ? null : errorOfStatus(code, messages?.[at / RECORD] ?? 'unknown', failure),
+      error: code === 0 ? null : errorOfStatus(code, textAt(messages, at), failure),
     });
   }
   return notices;
+}
+
+function textAt(messages: readonly NoticeText[] | undefined, at: number): string {
+  const text = messages?.[at / RECORD];
+  return typeof text === 'string' ? text : 'unknown';
 }
