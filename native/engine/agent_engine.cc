@@ -261,16 +261,16 @@ void AgentEngine::deliver_notices() {
   std::vector<Notice> notices = loop_->take_notices();
   std::vector<WatchId> ended;
   std::vector<std::string> advice;
-  std::vector<Transport::Message> notes;
+  std::vector<InboundNote> notes;
   // Null once it was given up with memory that is still in use.
   if (transport_ != nullptr) {
     transport_->take_ended(&ended);
     transport_->take_advice(&advice);
     transport_->take_notes(&notes);
   }
-  for (Transport::Message& note : notes) {
-    notices.push_back({.kind = NoticeKind::kInboundNote,
-                       .submission = note.peer,
+  for (InboundNote& note : notes) {
+    notices.push_back({.kind = note.bytes.empty() ? NoticeKind::kNoteSoon : NoticeKind::kInboundNote,
+                       .submission = note.from,
                        .posted_at = {},
                        .error = {},
                        .note = std::move(note.bytes)});

@@ -31,7 +31,9 @@ struct Submission {
 
 // kEnded: a watched process has ended; `submission` is the watch. kAdvice: `error` holds what goes another way and why.
 // kReleased: the submission goes on, but its source pages are not needed any more. kNote: what became of the note that
-// came with the submission: kTransferred when it was sent. kInboundNote: `note` came from the peer `submission`.
+// came with the submission: kTransferred when it was sent. kInboundNote: `note` came from the agent of the watch
+// `submission`;
+// kNoteSoon: one will within some milliseconds.
 enum class NoticeKind : std::uint8_t {
   kCompletion = 0,
   kDrained = 1,
@@ -39,7 +41,8 @@ enum class NoticeKind : std::uint8_t {
   kAdvice = 3,
   kReleased = 4,
   kNote = 5,
-  kInboundNote = 6
+  kInboundNote = 6,
+  kNoteSoon = 7
 };
 enum class Outcome : std::uint8_t { kTransferred = 0, kFailed = 1, kCancelled = 2 };
 

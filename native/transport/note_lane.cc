@@ -19,6 +19,8 @@ constexpr auto kRetryInterval = std::chrono::milliseconds(2);
 constexpr std::size_t kMaxUnknown = 256;
 // A peer that cuts the connection and lives on has forgotten this side, and may add it again. Not for ever.
 constexpr int kMaxReconnects = 8;
+// Whatever peers announce, this thread looks for notes a tenth of the time.
+constexpr int kRestFactor = 9;
 // Of one connection at a time, so that one that never stops does not hold up the transfers.
 constexpr int kMessagesPerTurn = 16;
 
@@ -59,26 +61,35 @@ Status NoteLane::open() {
   return Status::ok();
 }
 
-void NoteLane::add_peer(PeerId id, const NoteLaneId& lane, const ProcessIdentity& process) {
+bool NoteLane::is_near(const NoteLaneId& id, const ProcessIdentity& process) const {
   // In another process namespace the kernel names processes otherwise, or not at all.
-  if (!self_ || lane == NoteLaneId{} || process.boot_id != self_->boot_id ||
-      process.pid_namespace != self_->pid_namespace || peers_.contains(id)) {
-    return;
-  }
+  return self_ && id != NoteLaneId{} && process.boot_id == self_->boot_id &&
+         process.pid_namespace == self_->pid_namespace;
+}
+
+void NoteLane::add_peer(PeerId id, const NoteLaneId& lane, const ProcessIdentity& process) {
+  if (!is_near(lane, process) || peers_.contains(id)) return;
   Peer& peer = peers_[id];
   peer.id = lane;
   peer.pid = process.pid;
   connect(id, &peer);
-  for (auto& [inbound_id, inbound] : inbound_) {
-    if (inbound.has_greeted && !inbound.peer) identify(inbound_id, &inbound);
+}
+
+void NoteLane::remove_peer(PeerId id) { peers_.erase(id); }
+
+void NoteLane::hear(WatchId speaker, const NoteLaneId& lane, const ProcessIdentity& process) {
+  if (!is_near(lane, process)) return;
+  speakers_[speaker] = {lane, process.pid};
+  for (auto& [id, inbound] : inbound_) {
+    if (inbound.has_greeted && inbound.id == lane) identify(id, &inbound);
   }
 }
 
-void NoteLane::remove_peer(PeerId id) {
-  const auto entry = peers_.find(id);
-  if (entry == peers_.end()) return;
-  if (entry->second.inbound != 0) inbound_.erase(entry->second.inbound);
-  peers_.erase(entry);
+void NoteLane::ignore(WatchId speaker) {
+  if (speakers_.erase(speaker) == 0) return;
+  for (auto& [id, inbound] : inbound_) {
+    if (inbound.speaker == speaker) identify(id, &inbound);
+  }
 }
 
 void NoteLane::lose(Peer* peer) {
@@ -136,7 +147,7 @@ void NoteLane::accept_all() {
       return;
     }
     const auto unknown =
-        std::count_if(inbound_.begin(), inbound_.end(), [](const auto& entry) { return !entry.second.peer; });
+        std::count_if(inbound_.begin(), inbound_.end(), [](const auto& entry) { return !entry.second.speaker; });
     PeerCredentials credentials;
     if (static_cast<std::size_t>(unknown) >= kMaxUnknown || !read_credentials(socket.get(), &credentials) ||
         credentials.uid != ::geteuid()) {
@@ -153,15 +164,12 @@ void NoteLane::accept_all() {
 }
 
 void NoteLane::identify(std::uint64_t id, Inbound* inbound) {
-  for (auto& [peer_id, peer] : peers_) {
-    if (peer.id != inbound->id || peer.pid != inbound->pid || peer.inbound != 0) continue;
-    peer.inbound = id;
-    inbound->peer = peer_id;
-    watch(EPOLL_CTL_MOD, inbound->socket.get(), EPOLLIN | EPOLLRDHUP, id);
-    return;
+  inbound->speaker.reset();
+  for (const auto& [name, speaker] : speakers_) {
+    if (speaker.id == inbound->id && speaker.pid == inbound->pid) inbound->speaker = name;
   }
-  // Not added yet. What it says stays in the socket until it is, and must not keep the thread awake.
-  watch(EPOLL_CTL_MOD, inbound->socket.get(), 0, id);
+  // Of nobody that is heard: what it says stays in the socket until it is, and must not keep the thread awake.
+  watch(EPOLL_CTL_MOD, inbound->socket.get(), inbound->speaker ? EPOLLIN | EPOLLRDHUP : 0, id);
 }
 
 bool NoteLane::refuse() {
@@ -169,7 +177,7 @@ bool NoteLane::refuse() {
   return false;
 }
 
-bool NoteLane::receive(std::uint64_t id, Inbound* inbound, TimePoint now, std::vector<Transport::Message>* out) {
+bool NoteLane::receive(std::uint64_t id, Inbound* inbound, TimePoint now, std::vector<InboundNote>* out) {
   // One byte more than the longest message, so that a longer one is told from it.
   std::array<std::byte, kMaxNoteBytes + 2> buffer;
   for (int i = 0; i < kMessagesPerTurn; ++i) {
@@ -185,14 +193,14 @@ bool NoteLane::receive(std::uint64_t id, Inbound* inbound, TimePoint now, std::v
       inbound->has_greeted = true;
       inbound->id = hello.client;
       identify(id, inbound);
-      if (!inbound->peer) return true;
+      if (!inbound->speaker) return true;
       continue;
     }
     if (size == 1 && buffer[0] == static_cast<std::byte>(Kind::kSoon)) {
-      awake_until_ = now + kAwake;
+      stay_awake(*inbound->speaker, now, out);
     } else if (size > 1 && size <= 1 + kMaxNoteBytes && buffer[0] == static_cast<std::byte>(Kind::kNote)) {
-      awake_until_.reset();
-      out->push_back({*inbound->peer, {buffer.begin() + 1, buffer.begin() + got}});
+      if (announced_ > 0 && --announced_ == 0) may_sleep(now);
+      out->push_back({*inbound->speaker, {buffer.begin() + 1, buffer.begin() + got}});
     } else {
       return refuse();
     }
@@ -200,18 +208,22 @@ bool NoteLane::receive(std::uint64_t id, Inbound* inbound, TimePoint now, std::v
   return true;
 }
 
-void NoteLane::drop(std::uint64_t id) {
-  const auto entry = inbound_.find(id);
-  if (entry == inbound_.end()) return;
-  if (entry->second.peer) {
-    const auto peer = peers_.find(*entry->second.peer);
-    if (peer != peers_.end()) peer->second.inbound = 0;
-  }
-  inbound_.erase(entry);
+void NoteLane::stay_awake(WatchId speaker, TimePoint now, std::vector<InboundNote>* out) {
+  if (now < rests_until_) return;
+  ++announced_;
+  if (awake_since_) return;
+  awake_since_ = now;
+  out->push_back({speaker, {}});
 }
 
-void NoteLane::progress(TimePoint now, std::vector<Transport::Message>* out) {
-  if (awake_until_ && now >= *awake_until_) awake_until_.reset();
+void NoteLane::may_sleep(TimePoint now) {
+  if (awake_since_) rests_until_ = now + kRestFactor * (now - *awake_since_);
+  awake_since_.reset();
+  announced_ = 0;
+}
+
+void NoteLane::progress(TimePoint now, std::vector<InboundNote>* out) {
+  if (awake_since_ && now >= *awake_since_ + kAwake) may_sleep(now);
   for (auto& [id, peer] : peers_) {
     if (peer.state == State::kConnecting) connect(id, &peer);
   }
@@ -236,14 +248,14 @@ void NoteLane::progress(TimePoint now, std::vector<Transport::Message>* out) {
     if (entry == inbound_.end()) continue;
     Inbound& inbound = entry->second;
     // A connection that is not of anyone yet is only looked at for its end.
-    const bool is_over = inbound.has_greeted && !inbound.peer ? (event.events & (EPOLLHUP | EPOLLERR)) != 0
-                                                              : !receive(id, &inbound, now, out);
-    if (is_over) drop(id);
+    const bool is_over = inbound.has_greeted && !inbound.speaker ? (event.events & (EPOLLHUP | EPOLLERR)) != 0
+                                                                 : !receive(id, &inbound, now, out);
+    if (is_over) inbound_.erase(entry);
   }
 }
 
 std::optional<TimePoint> NoteLane::next_wakeup(TimePoint now) const {
-  if (awake_until_) return now;
+  if (awake_since_) return now;
   const bool is_connecting = std::any_of(peers_.begin(), peers_.end(),
                                          [](const auto& entry) { return entry.second.state == State::kConnecting; });
   return is_connecting ? std::optional(now + kRetryInterval) : std::nullopt;

@@ -72,14 +72,14 @@ class RouterTransport final : public Transport {
   void take_released(std::vector<BatchId>* out) override { base_->take_released(out); }
   void take_drained(std::vector<BatchId>* out) override;
   Status watch_process(WatchId watch, std::span<const std::byte> metadata) override;
-  void unwatch_process(WatchId watch) override { watcher_->remove(watch); }
+  void unwatch_process(WatchId watch) override;
   void take_ended(std::vector<WatchId>* out) override;
   Status flush_inbound() override { return devices_.flush_inbound(); }
   void announce_note(PeerId peer) override {
     if (lane_) lane_->announce(peer);
   }
   bool send_note(PeerId peer, std::span<const std::byte> note) override { return lane_ && lane_->send(peer, note); }
-  void take_notes(std::vector<Message>* out) override;
+  void take_notes(std::vector<InboundNote>* out) override;
   void take_advice(std::vector<std::string>* out) override;
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
@@ -114,7 +114,7 @@ class RouterTransport final : public Transport {
   std::unordered_map<BatchId, Batch> batches_;  // in flight
   std::vector<std::string> advice_;
   std::optional<NoteLane> lane_;  // none: this agent sends and takes no notes
-  std::vector<Message> notes_;
+  std::vector<InboundNote> notes_;
 };
 
 Status RouterTransport::open() {
@@ -280,8 +280,8 @@ PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
   return PeerState::kReady;
 }
 
-void RouterTransport::take_notes(std::vector<Message>* out) {
-  for (Message& note : notes_) out->push_back(std::move(note));
+void RouterTransport::take_notes(std::vector<InboundNote>* out) {
+  for (InboundNote& note : notes_) out->push_back(std::move(note));
   notes_.clear();
 }
 
@@ -389,11 +389,21 @@ void RouterTransport::take_drained(std::vector<BatchId>* out) {
 Status RouterTransport::watch_process(WatchId watch, std::span<const std::byte> metadata) {
   RouterMetadata decoded;
   Status status = decode_router_metadata(metadata, &decoded);
-  return status.is_ok() ? watcher_->add(watch, decoded.process) : status;
+  if (status.is_ok()) status = watcher_->add(watch, decoded.process);
+  if (status.is_ok() && lane_) lane_->hear(watch, decoded.note_lane, decoded.process);
+  return status;
+}
+
+void RouterTransport::unwatch_process(WatchId watch) {
+  watcher_->remove(watch);
+  if (lane_) lane_->ignore(watch);
 }
 
 void RouterTransport::take_ended(std::vector<WatchId>* out) {
+  const std::size_t before = out->size();
   watcher_->take_ended(std::chrono::steady_clock::now(), out);
+  if (!lane_) return;
+  for (std::size_t i = before; i < out->size(); ++i) lane_->ignore((*out)[i]);
 }
 
 void RouterTransport::take_advice(std::vector<std::string>* out) {

@@ -10,6 +10,7 @@ import { HostEvent } from './host-event.js';
 import { loadNative, type NativeAgent, type NativeModule, type NoticeText, nixlPackageTree } from './native.js';
 import { typedError } from './native-error.js';
 import { type NoteStats, readNoteStats } from './note-stats.js';
+import { NoteWatch } from './note-watch.js';
 import { type NativeNotice, readNotices } from './notice-records.js';
 import { choosePath } from './path-choice.js';
 import { PeerWatches } from './peer-watches.js';
@@ -95,7 +96,8 @@ class NativeTransferAgent implements TransferAgent {
   readonly #watches: PeerWatches;
   readonly #advice: string[] = [];
   #onAdvice: ((message: string) => void) | null = null;
-  #onNote: ((from: PeerHandle, note: Uint8Array) => void) | null = null;
+  readonly #watchfulness = new NoteWatch();
+  #onNote: ((peerId: string, note: Uint8Array) => void) | null = null;
   /** Of prepared fragments, so that a plan made of the same ones can be explained. */
   readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
   #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
@@ -287,7 +289,7 @@ class NativeTransferAgent implements TransferAgent {
     for (const message of this.#advice) listener(message);
   }
 
-  onNote(listener: (from: PeerHandle, note: Uint8Array) => void): void {
+  onNote(listener: (peerId: string, note: Uint8Array) => void): void {
     this.#onNote = listener;
   }
 
@@ -327,8 +329,8 @@ class NativeTransferAgent implements TransferAgent {
     const ofSubmissions: SubmissionNotice[] = [];
     for (const notice of notices) {
       if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
-      if (notice.kind === 'ended' || notice.kind === 'advice' || notice.kind === 'inbound note') this.#hear(notice);
-      else ofSubmissions.push(notice);
+      if (isOfSubmission(notice)) ofSubmissions.push(notice);
+      else this.#hear(notice);
     }
     if (ofSubmissions.length > 0) this.#listener?.(ofSubmissions);
   }
@@ -336,9 +338,12 @@ class NativeTransferAgent implements TransferAgent {
   #hear(notice: Exclude<NativeNotice, SubmissionNotice>): void {
     if (notice.kind === 'ended') {
       this.#watches.ended(notice.watch);
+    } else if (notice.kind === 'note soon') {
+      this.#watchfulness.begin();
     } else if (notice.kind === 'inbound note') {
-      // Of a peer that was removed meanwhile nothing is heard any more.
-      if (this.#peerNames.has(notice.from)) this.#onNote?.(notice.from, notice.bytes);
+      this.#watchfulness.end();
+      const peerId = this.#watches.nameOf(notice.watch);
+      if (peerId !== undefined) this.#onNote?.(peerId, notice.bytes);
     } else if (!this.#advice.includes(notice.message)) {
       this.#advice.push(notice.message);
       this.#onAdvice?.(notice.message);
@@ -370,6 +375,10 @@ class NativeTransferAgent implements TransferAgent {
     }
     return this.#pairs;
   }
+}
+
+function isOfSubmission(notice: NativeNotice): notice is SubmissionNotice {
+  return 'submission' in notice;
 }
 
 /** As native code takes it: -1 is no GPU. */

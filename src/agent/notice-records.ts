@@ -1,6 +1,6 @@
 import type { NoticeText } from './native.js';
 import { errorOfStatus } from './native-error.js';
-import type { CompletionStatus, PeerHandle, SubmissionNotice } from './transfer-agent.js';
+import type { CompletionStatus, SubmissionNotice } from './transfer-agent.js';
 
 /** A watched process has ended. */
 export interface EndedNotice {
@@ -14,15 +14,20 @@ export interface AdviceNotice {
   readonly message: string;
 }
 
-/** A peer's agent says something. */
+/** The agent of a watched process says something. */
 export interface InboundNote {
   readonly kind: 'inbound note';
-  readonly from: PeerHandle;
+  readonly watch: number;
   readonly bytes: Uint8Array;
 }
 
+/** An inbound note will come within some milliseconds. */
+export interface NoteSoon {
+  readonly kind: 'note soon';
+}
+
 /** What native code reports. */
-export type NativeNotice = SubmissionNotice | EndedNotice | AdviceNotice | InboundNote;
+export type NativeNotice = SubmissionNotice | EndedNotice | AdviceNotice | InboundNote | NoteSoon;
 
 /** Numbers of one notice, as native/addon/notice_records.h describes them. */
 const RECORD = 9;
@@ -72,7 +77,11 @@ export function readNotices(
     }
     if (kind === 6) {
       const bytes = messages?.[at / RECORD];
-      if (bytes instanceof Uint8Array) notices.push({ kind: 'inbound note', from: submission as PeerHandle, bytes });
+      if (bytes instanceof Uint8Array) notices.push({ kind: 'inbound note', watch: submission, bytes });
+      continue;
+    }
+    if (kind === 7) {
+      notices.push({ kind: 'note soon' });
       continue;
     }
     const peer = peerOf(submission);

@@ -224,7 +224,8 @@ export interface TransferAgent {
 
   /**
    * Asks to hear, through `onPeerFenced`, when the process that published `metadata` has ended: nothing it started can write here
-   * after that. False when that cannot be told from here (another machine, another process namespace).
+   * after that. From then on its agent's notes are heard. False when that cannot be told from here (another machine, another process
+   * namespace).
    */
   watchPeer?(metadata: Uint8Array, peerId: string): Promise<boolean>;
   unwatchPeer?(peerId: string): void;
@@ -238,8 +239,11 @@ export interface TransferAgent {
   /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
   onAdvice?(listener: (message: string) => void): void;
 
-  /** One listener for notes of peers that were added: what they say is the peer's, as a frame on its own connection would be. */
-  onNote?(listener: (from: PeerHandle, note: Uint8Array) => void): void;
+  /**
+   * One listener for notes of the agents of watched peers (`watchPeer`): what they say is that process's, as a frame on its own connection would
+   * be.
+   */
+  onNote?(listener: (peerId: string, note: Uint8Array) => void): void;
   /** Costs no round trip to the progress thread. */
   noteStats?(): NoteStats;
 

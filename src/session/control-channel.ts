@@ -32,6 +32,7 @@ export interface ControlListeners {
 export class ControlChannel {
   readonly #messenger: Messenger;
   readonly #incarnation: bigint;
+  readonly #counters: Counters;
   readonly #versions: WireVersions;
   readonly #agreed = new Map<string, SpokenMajor>();
 
@@ -46,18 +47,28 @@ export class ControlChannel {
     this.#messenger = messenger;
     this.#incarnation = incarnation;
     this.#versions = versions;
+    this.#counters = counters;
     messenger.onFrame((bytes, origin) => {
-      let frame: Frame;
-      try {
-        frame = decodeFrame(bytes, versions);
-      } catch (error) {
-        if (!(error instanceof WireError)) throw error;
-        counters.add(`wire_error:${error.reason}`);
-        listeners.onBadFrame(error, origin);
-        return;
-      }
-      listeners.onMessage(frame, origin);
+      const frame = this.decode(bytes, (error) => listeners.onBadFrame(error, origin));
+      if (frame !== null) listeners.onMessage(frame, origin);
     });
+  }
+
+  /** Null for what is no frame that this rank understands; that is counted. */
+  decode(bytes: Uint8Array, onBad: (error: WireError) => void = () => {}): Frame | null {
+    try {
+      return decodeFrame(bytes, this.#versions);
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      this.#counters.add(`wire_error:${error.reason}`);
+      onBad(error);
+      return null;
+    }
+  }
+
+  /** The frame that `send` would send now. */
+  encode(endpoint: string, message: Message): Uint8Array {
+    return this.#encode(message, this.#versionFor(endpoint, message));
   }
 
   get endpoint(): string {
@@ -85,7 +96,7 @@ export class ControlChannel {
   }
 
   send(endpoint: string, message: Message): void {
-    this.#messenger.send(endpoint, this.#encode(message, this.#versionFor(endpoint, message)));
+    this.#messenger.send(endpoint, this.encode(endpoint, message));
   }
 
   /**

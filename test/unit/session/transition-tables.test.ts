@@ -4,7 +4,7 @@ import { RX_TRANSITIONS } from '../../../src/session/rx-session.js';
 import { SEND_TASK_TRANSITIONS } from '../../../src/session/send-task.js';
 import { HOLD_TRANSITIONS } from '../../../src/session/transfer-ledger.js';
 import type { TransitionTable } from '../../../src/session/transition-table.js';
-import { TX_TRANSITIONS } from '../../../src/session/tx-session.js';
+import { NOTE_TRANSITIONS, TX_TRANSITIONS } from '../../../src/session/tx-session.js';
 
 /** Every legal pair, written out: what is not here must be refused. */
 const EXPECTED: readonly {
@@ -29,6 +29,11 @@ const EXPECTED: readonly {
       'waiting fail failed',
       'waiting cancel cancelled',
     ],
+  },
+  {
+    table: NOTE_TRANSITIONS,
+    events: ['arm', 'send', 'drop'],
+    legal: ['none arm armed', 'armed send sent', 'armed drop dropped'],
   },
   {
     table: TX_TRANSITIONS,
