@@ -157,10 +157,13 @@ export function notesSuite(kind: TransferAgent['kind'], open: (name: string) => 
       target.unwatchPeer?.('writer');
       send(2, { says: 'to nobody' });
       await log.of(2);
-      // What was said meanwhile is there when somebody listens again, as a late frame might be.
+      // What was said meanwhile may be there when somebody listens again, as a late frame might be.
       await target.watchPeer?.(await writer.metadata(), 'again');
+      send(3, { says: 'to somebody' });
       await hears(1);
-      expect(heard.map(({ from, note }) => [from, note])).toEqual([['again', 'to nobody']]);
+      if (heard[0]?.note === 'to nobody') await hears(2);
+      expect(heard.at(-1)).toMatchObject({ from: 'again', note: 'to somebody' });
+      expect(heard.every(({ from }) => from === 'again')).toBe(true);
     });
 
     it('is heard of an agent that was added and watched twice, also when one of the two is gone', async () => {
