@@ -55,7 +55,8 @@ export class ReceiveBook {
     if (live === undefined || live.writer.peer !== peer || live.session.rid !== rid) {
       // What its writer said before and after its note is expected to come, and news to nobody.
       const isKnown = live === undefined && this.#noted.get(ticket) === peer;
-      this.#counters.add(isKnown ? `after_note:${type}` : `stale:${type}`);
+      if (isKnown) this.#counters.add(`after_note:${type}`);
+      else this.#counters.add(`stale:${type}`);
       return null;
     }
     return live;

@@ -214,7 +214,8 @@ export class Sender {
     const { session, receiver } = armed;
     this.#armed.delete(submission);
     receiver.noted(isSent ? 'send' : 'drop');
-    this.#o.counters.add(isSent ? 'notes_sent' : 'notes_unsent');
+    if (isSent) this.#o.counters.add('notes_sent');
+    else this.#o.counters.add('notes_unsent');
     // A request that failed or was cancelled meanwhile has waited for this to say so.
     this.#advance(session);
   }

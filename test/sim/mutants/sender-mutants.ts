@@ -175,18 +175,6 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
     replace: '',
   },
   {
-    name: 'something else is said while a note may be sent',
-    file: FILE,
-    find: "if (receiver.note === 'armed') return;",
-    replace: '',
-  },
-  {
-    name: 'a request that is cancelled after its note was sent reports CANCELLED',
-    file: FILE,
-    find: "const isToldDone = receiver.note === 'sent';",
-    replace: "const isToldDone = receiver.note === 'sent' && session.outcome === null;",
-  },
-  {
     name: 'a dropped note leaves its receiver without a report',
     file: FILE,
     find: "receiver.noted(isSent ? 'send' : 'drop');",
