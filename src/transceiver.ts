@@ -8,6 +8,7 @@ import type { AuxBuffer } from './session/aux-buffer.js';
 import type { CacheTransceiver, SendReceipt, Settled } from './session/cache-transceiver.js';
 import { ControlChannel } from './session/control-channel.js';
 import { Counters } from './session/counters.js';
+import { InboundNotes } from './session/inbound-notes.js';
 import { InboundSlots } from './session/inbound-slots.js';
 import { LogShare } from './session/log-share.js';
 import { PeerComplaints } from './session/peer-complaints.js';
@@ -191,6 +192,18 @@ export class KvCacheTransceiver implements CacheTransceiver {
       observers.current?.onFallback(notice);
     });
     agent.onCompletions((batch) => this.#sender.onCompletions(batch));
+    const notes = new InboundNotes({
+      counters,
+      decode: (bytes) => channel.decode(bytes),
+      speaker: (peerId) => {
+        const watched = fences.of(peerId);
+        return watched === null ? null : this.#peers.speaker(watched);
+      },
+      onReport: (peer, report) => this.#receiver.onNotedReport(peer, report),
+    });
+    agent.onNote?.((peerId, bytes) => {
+      if (this.#lifecycle !== 'closed') notes.take(peerId, bytes);
+    });
     messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
     this.#sweepTimer = this.#armSweep();
   }

@@ -25,6 +25,18 @@ int to_device(Napi::Env env, double value) {
   return static_cast<int>(device);
 }
 
+// False: JS is so far behind that this note is dropped. On the progress thread.
+bool count_note(NoteGauges* gauges, const Notice& notice) {
+  if (notice.kind == NoticeKind::kNote) {
+    gauges->add(notice.outcome == Outcome::kTransferred ? NoteGauge::kSent : NoteGauge::kUnsent);
+  } else if (notice.kind == NoticeKind::kInboundNote) {
+    const bool is_taken = gauges->may_wait();
+    gauges->add(is_taken ? NoteGauge::kReceived : NoteGauge::kDropped);
+    return is_taken;
+  }
+  return true;
+}
+
 }  // namespace
 
 Napi::Function NativeAgent::define(Napi::Env env) {
@@ -53,6 +65,7 @@ Napi::Function NativeAgent::define(Napi::Env env) {
                          InstanceMethod<&NativeAgent::expect_inbound>("expectInbound"),
                          InstanceMethod<&NativeAgent::end_inbound>("endInbound"),
                          InstanceMethod<&NativeAgent::bounce_stats>("bounceStats"),
+                         InstanceMethod<&NativeAgent::note_stats>("noteStats"),
                          InstanceMethod<&NativeAgent::close>("close"),
                      });
 }
@@ -81,6 +94,7 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
     choice.bounce->gauges = std::make_shared<BounceGauges>();
     gauges_ = choice.bounce->gauges;
   }
+  choice.notes = notes_;
   const Status status = choose_transport(choice, &factory_);
   if (!status.is_ok()) throw_status(info.Env(), status);
   dispatch_ = Napi::Persistent(info[9].As<Napi::Function>());
@@ -116,7 +130,9 @@ Napi::Value NativeAgent::open(const Napi::CallbackInfo& info) {
   const auto opened = [reply](const Status& status) {
     Reply::settle(reply, status, [](Napi::Env e) { return e.Undefined(); });
   };
-  const auto notices = [link = link_, pump = environment_->pump()](std::vector<Notice> batch) {
+  const auto notices = [link = link_, pump = environment_->pump(), notes = notes_](std::vector<Notice> batch) {
+    std::erase_if(batch, [&notes](const Notice& notice) { return !count_note(notes.get(), notice); });
+    if (batch.empty()) return;
     auto shared = std::make_shared<std::vector<Notice>>(std::move(batch));
     pump->post([link, shared](Napi::Env e) {
       if (link->agent != nullptr) link->agent->deliver(e, shared.get());
@@ -299,6 +315,7 @@ void NativeAgent::deliver(Napi::Env env, std::vector<Notice>* notices) {
   for (const Notice& notice : *notices) {
     const bool is_of_submission = notice.kind == NoticeKind::kCompletion || notice.kind == NoticeKind::kDrained;
     if (is_of_submission && notice.drained) live_.erase(notice.submission);
+    if (notice.kind == NoticeKind::kInboundNote) notes_->taken();
   }
   const NoticeRecords records = to_records(env, *notices);
   dispatch_.Call({records.numbers, records.messages});

@@ -11,6 +11,7 @@
 #include "addon/napi_setup.h"
 #include "core/bounce_gauges.h"
 #include "core/fragment_table.h"
+#include "core/note_gauges.h"
 #include "engine/agent_engine.h"
 
 namespace kvt {
@@ -61,8 +62,10 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   void fail_event(const Napi::CallbackInfo& info);
   void release_event(const Napi::CallbackInfo& info);
   void submit(const Napi::CallbackInfo& info);
+  static void read_note(const Napi::CallbackInfo& info, Submission* submission);
   void cancel(const Napi::CallbackInfo& info);
   Napi::Value bounce_stats(const Napi::CallbackInfo& info);
+  Napi::Value note_stats(const Napi::CallbackInfo& info);
   Napi::Value read(const Napi::CallbackInfo& info);
   void write(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);
@@ -90,6 +93,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   std::shared_ptr<Link> link_;
   std::shared_ptr<AgentSession> session_;
   std::shared_ptr<const BounceGauges> gauges_;  // null: no arena
+  std::shared_ptr<NoteGauges> notes_ = std::make_shared<NoteGauges>();
   State state_ = State::kNew;
   std::unordered_map<PeerId, PeerRecord> peers_;
   std::unordered_map<std::uint32_t, Table> tables_;

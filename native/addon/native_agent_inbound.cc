@@ -98,4 +98,11 @@ Napi::Value NativeAgent::bounce_stats(const Napi::CallbackInfo& info) {
   return out;
 }
 
+// A number for each NoteGauge. Also of an agent that was closed.
+Napi::Value NativeAgent::note_stats(const Napi::CallbackInfo& info) {
+  Napi::Float64Array out = Napi::Float64Array::New(info.Env(), NoteGauges::kCount);
+  for (std::size_t i = 0; i < NoteGauges::kCount; ++i) out[i] = static_cast<double>(notes_->at(i));
+  return out;
+}
+
 }  // namespace kvt

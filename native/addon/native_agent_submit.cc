@@ -7,6 +7,7 @@
 #include "addon/arguments.h"
 #include "addon/fragment_records.h"
 #include "addon/native_agent.h"
+#include "transport/note_lane.h"
 
 namespace kvt {
 namespace {
@@ -80,6 +81,22 @@ std::shared_ptr<const ReadyEvent> NativeAgent::find_event(Napi::Env env, double 
   return event->second;
 }
 
+// What to tell the peer's agent once this submission and some before it have transferred.
+void NativeAgent::read_note(const Napi::CallbackInfo& info, Submission* submission) {
+  const Napi::Env env = info.Env();
+  const auto note = to_array<Napi::Uint8Array>(info, 4, napi_uint8_array, "note");
+  const auto also = to_array<Napi::Float64Array>(info, 5, napi_float64_array, "note.also");
+  if (note.ByteLength() == 0 || note.ByteLength() > NoteLane::kMaxNoteBytes) {
+    throw_argument(env, "a note has 1 to " + std::to_string(NoteLane::kMaxNoteBytes) + " bytes, not " +
+                            std::to_string(note.ByteLength()));
+  }
+  const auto* const bytes = reinterpret_cast<const std::byte*>(note.Data());
+  submission->note.assign(bytes, bytes + note.ByteLength());
+  for (std::size_t i = 0; i < also.ElementLength(); ++i) {
+    submission->note_also.push_back(static_cast<SubmissionId>(to_integer(env, also[i], "note.also")));
+  }
+}
+
 void NativeAgent::submit(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
@@ -106,6 +123,7 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
     keys = array.Data();
     key_count = array.ElementLength();
   }
+  if (!info[4].IsUndefined()) read_note(info, &submission);
   const std::uint64_t group_count = to_size(env, record[4], "group count");
   if (head.ElementLength() < kSubmissionHead + group_count * kGroupRecord) {
     throw_argument(env, "the submission has fewer groups than it says");

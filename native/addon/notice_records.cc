@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 namespace kvt {
@@ -31,12 +32,19 @@ NoticeRecords to_records(Napi::Env env, const std::vector<Notice>& notices) {
     at[6] = to_ms(notice.finished_at);
     at[7] = static_cast<double>(notice.error.code());
     at[8] = std::chrono::duration<double, std::milli>(notice.posting).count();
-    if (notice.error.is_ok()) continue;
+    if (notice.error.is_ok() && notice.note.empty()) continue;
     if (messages.IsEmpty()) {
       messages = Napi::Array::New(env, notices.size());
       records.messages = messages;
     }
-    messages.Set(static_cast<std::uint32_t>(i), Napi::String::New(env, notice.error.message()));
+    const auto index = static_cast<std::uint32_t>(i);
+    if (notice.note.empty()) {
+      messages.Set(index, Napi::String::New(env, notice.error.message()));
+      continue;
+    }
+    auto note = Napi::Uint8Array::New(env, notice.note.size());
+    std::memcpy(note.Data(), notice.note.data(), notice.note.size());
+    messages.Set(index, note);
   }
   return records;
 }

@@ -8,8 +8,8 @@
 namespace kvt {
 
 // Notices as JS gets them: kNoticeRecord numbers each (kind, submission, outcome, bytes, drained, postedAtMs or NaN,
-// finishedAtMs, status code, postingMs), and one text per notice where any has one, else undefined.
-// src/agent/notice-records.ts reads it.
+// finishedAtMs, status code, postingMs), and where any notice has a text or a note, one of them (or nothing) per
+// notice, else undefined. src/agent/notice-records.ts reads it.
 struct NoticeRecords {
   Napi::Float64Array numbers;
   Napi::Value messages;

@@ -29,6 +29,7 @@ Status read_path(const TransportChoice& choice, RouterOptions* out) {
     return Status(StatusCode::kInvalidArgument, "path '" + choice.path + "' is not auto, p2p, rdma or bounce");
   }
   out->device = choice.device;
+  out->notes = choice.notes;
   if (choice.copy_blocks != 0) out->copy_blocks = choice.copy_blocks;
   out->base_reaches_devices = choice.kind == "nixl";
   if (out->choice == PathChoice::kRdma && !out->base_reaches_devices) {

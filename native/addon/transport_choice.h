@@ -1,5 +1,6 @@
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,7 @@ struct TransportChoice {
   std::optional<int> device;        // opened with the agent; absent = by the first device pool
   unsigned copy_blocks = 0;         // of one p2p copy; 0 = default
   std::optional<BounceOptions> bounce;
+  std::shared_ptr<NoteGauges> notes;
 };
 
 // Makes the factory that the progress thread will call. Wrong options are refused here; what the machine lacks shows

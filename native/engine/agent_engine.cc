@@ -164,6 +164,13 @@ void AgentEngine::handle_one(Submission& command) {
   notice.finished_at = std::chrono::steady_clock::now();
   notice.error = status;
   std::vector<Notice> notices;
+  if (!command.note.empty()) {
+    notices.push_back({.kind = NoticeKind::kNote,
+                       .submission = command.id,
+                       .outcome = Outcome::kCancelled,
+                       .posted_at = {},
+                       .error = {}});
+  }
   notices.push_back(std::move(notice));
   sink_(std::move(notices));
 }
@@ -254,10 +261,19 @@ void AgentEngine::deliver_notices() {
   std::vector<Notice> notices = loop_->take_notices();
   std::vector<WatchId> ended;
   std::vector<std::string> advice;
+  std::vector<InboundNote> notes;
   // Null once it was given up with memory that is still in use.
   if (transport_ != nullptr) {
     transport_->take_ended(&ended);
     transport_->take_advice(&advice);
+    transport_->take_notes(&notes);
+  }
+  for (InboundNote& note : notes) {
+    notices.push_back({.kind = note.bytes.empty() ? NoticeKind::kNoteSoon : NoticeKind::kInboundNote,
+                       .submission = note.from,
+                       .posted_at = {},
+                       .error = {},
+                       .note = std::move(note.bytes)});
   }
   for (const WatchId watch : ended) {
     notices.push_back({.kind = NoticeKind::kEnded, .submission = watch, .posted_at = {}, .error = {}});

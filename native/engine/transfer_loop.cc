@@ -19,11 +19,59 @@ void TransferLoop::submit(Submission submission) {
   const auto [entry, is_new] = transfers_.emplace(id, std::move(transfer));
   if (!is_new) return;  // the addon refuses ids that are in use
   scheduler_.push(flow, id);
+  if (!submission.note.empty()) arm_note(&submission);
+}
+
+void TransferLoop::arm_note(Submission* submission) {
+  const auto note = std::make_shared<ArmedNote>(ArmedNote{.carrier = submission->id,
+                                                          .peer = submission->peer,
+                                                          .bytes = std::move(submission->note),
+                                                          .waits_for = 1 + submission->note_also.size()});
+  armed_.emplace(submission->id, note);
+  for (const SubmissionId id : submission->note_also) {
+    // One that has ended may have failed: who armed the note will hear how, and say what there is to say.
+    const auto transfer = transfers_.find(id);
+    if (transfer == transfers_.end() || transfer->second.peer != note->peer ||
+        transfer->second.phase == Phase::kQuarantined || transfer->second.outcome != Outcome::kTransferred) {
+      end_note(note.get(), false);
+      return;
+    }
+    armed_.emplace(id, note);
+  }
+  transport_->announce_note(note->peer);
+}
+
+void TransferLoop::note_arrived(SubmissionId id) {
+  const auto [begin, end] = armed_.equal_range(id);
+  for (auto entry = begin; entry != end; ++entry) {
+    ArmedNote& note = *entry->second;
+    if (note.is_over || --note.waits_for > 0) continue;
+    end_note(&note, transport_->send_note(note.peer, note.bytes));
+  }
+  armed_.erase(begin, end);
+}
+
+void TransferLoop::drop_notes(SubmissionId id) {
+  const auto [begin, end] = armed_.equal_range(id);
+  for (auto entry = begin; entry != end; ++entry) end_note(entry->second.get(), false);
+  armed_.erase(begin, end);
+}
+
+void TransferLoop::end_note(ArmedNote* note, bool is_sent) {
+  if (note->is_over) return;
+  note->is_over = true;
+  notices_.push_back({.kind = NoticeKind::kNote,
+                      .submission = note->carrier,
+                      .outcome = is_sent ? Outcome::kTransferred : Outcome::kCancelled,
+                      .posted_at = {},
+                      .error = {}});
 }
 
 void TransferLoop::cancel(SubmissionId submission) {
   const auto entry = transfers_.find(submission);
   if (entry == transfers_.end()) return;
+  // At once, whether or not the transfer can still be stopped: who cancels will say something else.
+  drop_notes(submission);
   stop(submission, &entry->second, Outcome::kCancelled, Status(StatusCode::kCancelled, "the transfer was cancelled"));
   cancel_batches(submission);
 }
@@ -53,6 +101,7 @@ void TransferLoop::remove_peer(PeerId peer) {
   }
   std::sort(theirs.begin(), theirs.end());
   for (const SubmissionId id : theirs) {
+    drop_notes(id);
     stop(id, &transfers_.at(id), Outcome::kFailed, Status(StatusCode::kPeerLost, "the peer was removed"));
     cancel_batches(id);
   }
@@ -258,6 +307,12 @@ void TransferLoop::stop(SubmissionId id, Transfer* transfer, Outcome outcome, St
 void TransferLoop::settle_if_ended(SubmissionId id, Transfer* transfer) {
   if (transfer->phase != Phase::kEnding || transfer->in_flight > 0) return;
   const bool drained = transfer->undrained == 0;
+  const TimePoint finished_at = std::chrono::steady_clock::now();
+  if (transfer->outcome == Outcome::kTransferred && drained) {
+    note_arrived(id);
+  } else {
+    drop_notes(id);
+  }
   notices_.push_back({.kind = NoticeKind::kCompletion,
                       .submission = id,
                       .outcome = transfer->outcome,
@@ -265,7 +320,7 @@ void TransferLoop::settle_if_ended(SubmissionId id, Transfer* transfer) {
                       .drained = drained,
                       .posted_at = transfer->posted_at,
                       .posting = transfer->posting,
-                      .finished_at = std::chrono::steady_clock::now(),
+                      .finished_at = finished_at,
                       .error = std::move(transfer->error)});
   if (drained) {
     transfers_.erase(id);
@@ -286,6 +341,7 @@ void TransferLoop::abandon_all(bool drained, const Status& reason) {
   for (const auto& [id, transfer] : transfers_) all.push_back(id);
   std::sort(all.begin(), all.end());
   for (const SubmissionId id : all) {
+    drop_notes(id);
     Transfer& transfer = transfers_.at(id);
     if (transfer.phase == Phase::kQuarantined) {
       if (!drained) continue;
@@ -307,6 +363,7 @@ void TransferLoop::abandon_all(bool drained, const Status& reason) {
                         .error = std::move(transfer.error)});
   }
   transfers_.clear();
+  armed_.clear();
   batches_.clear();
   quarantined_.clear();
   peers_.clear();

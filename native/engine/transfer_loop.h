@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <unordered_map>
@@ -88,6 +89,14 @@ class TransferLoop {
     bool is_leaving = false;
     std::vector<FlowId> parked;  // flows whose head waits for room towards this peer
   };
+  // Waits for its transfers; `carrier` is the submission that it came with.
+  struct ArmedNote {
+    SubmissionId carrier = 0;
+    PeerId peer = 0;
+    std::vector<std::byte> bytes;
+    std::size_t waits_for = 0;
+    bool is_over = false;
+  };
   struct Waiting {
     FlowId flow = 0;
     std::shared_ptr<const ReadyEvent> event;
@@ -109,6 +118,11 @@ class TransferLoop {
   void stop(SubmissionId id, Transfer* transfer, Outcome outcome, Status error);
   void settle_if_ended(SubmissionId id, Transfer* transfer);
   void forget_peer_if_ended(PeerId peer);
+  void arm_note(Submission* submission);
+  // What the end of a submission, or a cancel, means for the notes that wait for it.
+  void note_arrived(SubmissionId id);
+  void drop_notes(SubmissionId id);
+  void end_note(ArmedNote* note, bool is_sent);
 
   Transport* transport_;
   FlowScheduler scheduler_;
@@ -118,6 +132,8 @@ class TransferLoop {
   std::unordered_map<PeerId, Peer> peers_;
   std::vector<Waiting> waiting_;
   std::size_t polled_events_ = 0;  // of waiting_, those with a device's event
+  // By each submission that a note still waits for; one may be waited for by several.
+  std::unordered_multimap<SubmissionId, std::shared_ptr<ArmedNote>> armed_;
   std::vector<Notice> notices_;
   BatchId last_batch_ = 0;
   // Kept between steps for their capacity.

@@ -29,6 +29,7 @@ std::vector<std::byte> bytes_of(std::initializer_list<int> values) {
 RouterMetadata sample() {
   RouterMetadata made{.base = bytes_of({1, 2, 3}), .p2p = bytes_of({4, 5}), .more = bytes_of({6}), .process = {}};
   EXPECT_TRUE(own_identity(&made.process).is_ok());
+  made.note_lane[11] = std::byte{9};
   return made;
 }
 
@@ -40,6 +41,7 @@ TEST(RouterMetadataTest, ComesBackAsItWas) {
   EXPECT_EQ(read.p2p, made.p2p);
   EXPECT_EQ(read.more, made.more);
   EXPECT_EQ(read.process, made.process);
+  EXPECT_EQ(read.note_lane, made.note_lane);
 }
 
 TEST(RouterMetadataTest, AnyDamageIsRefused) {

@@ -40,6 +40,18 @@ Status random_bytes(std::span<std::byte> out) {
   return Status::ok();
 }
 
+Status listen_abstract(const std::string& name, UniqueFd* out) {
+  UniqueFd socket = new_socket();
+  sockaddr_un address{};
+  const socklen_t length = abstract_address(name, &address);
+  if (!socket.is_open() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
+      ::listen(socket.get(), kBacklog) != 0) {
+    return Status(StatusCode::kResource, std::string("cannot listen for peers: ") + std::strerror(errno));
+  }
+  *out = std::move(socket);
+  return Status::ok();
+}
+
 Status listen_abstract(UniqueFd* out, std::string* name) {
   std::array<std::byte, 16> random{};
   Status status = random_bytes(random);
@@ -49,16 +61,9 @@ Status listen_abstract(UniqueFd* out, std::string* name) {
     chosen += "0123456789abcdef"[std::to_integer<unsigned>(b) >> 4U];
     chosen += "0123456789abcdef"[std::to_integer<unsigned>(b) & 15U];
   }
-  UniqueFd socket = new_socket();
-  sockaddr_un address{};
-  const socklen_t length = abstract_address(chosen, &address);
-  if (!socket.is_open() || ::bind(socket.get(), reinterpret_cast<const sockaddr*>(&address), length) != 0 ||
-      ::listen(socket.get(), kBacklog) != 0) {
-    return Status(StatusCode::kResource, std::string("cannot listen for peers: ") + std::strerror(errno));
-  }
-  *out = std::move(socket);
-  *name = std::move(chosen);
-  return Status::ok();
+  status = listen_abstract(chosen, out);
+  if (status.is_ok()) *name = std::move(chosen);
+  return status;
 }
 
 Exchange connect_abstract(const std::string& name, UniqueFd* out) {

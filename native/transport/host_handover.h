@@ -44,7 +44,9 @@ struct PeerCredentials {
   uid_t uid = 0;
 };
 
-// Binds and listens under a random name, which it returns.
+// Binds and listens under this name, in the abstract name space.
+Status listen_abstract(const std::string& name, UniqueFd* out);
+// The same under a random name, which it returns.
 Status listen_abstract(UniqueFd* out, std::string* name);
 // kWouldBlock when the backlog is full; kClosed when nobody listens there.
 Exchange connect_abstract(const std::string& name, UniqueFd* out);

@@ -1,10 +1,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "core/note_gauges.h"
 #include "core/path_cost.h"
 #include "device/page_kernels.h"
 
@@ -23,6 +25,8 @@ struct RouterOptions {
   bool base_reaches_devices = false;
   // GPU of the bounce arena; -1: there is none, or it is host memory.
   int arena_device = -1;
+  // Counts the notes; null: the agent has no lane for them.
+  std::shared_ptr<NoteGauges> notes;
 };
 
 // Whether memory of one peer can be reached by a path, and why not. `reason` is never empty.

@@ -24,8 +24,7 @@ struct Footer {
   std::uint64_t pid_namespace;
   std::uint64_t start_time;
   std::uint32_t pid;
-  std::uint32_t zero;
-  std::uint64_t zero_too;
+  NoteLaneId note_lane;
   std::uint64_t checksum;
   char magic[8];
 };
@@ -59,6 +58,7 @@ std::vector<std::byte> encode_router_metadata(const RouterMetadata& metadata) {
   footer.pid_namespace = metadata.process.pid_namespace;
   footer.start_time = metadata.process.start_time;
   footer.pid = metadata.process.pid;
+  footer.note_lane = metadata.note_lane;
   std::memcpy(footer.magic, kMagic, sizeof kMagic);
   const std::size_t at = out.size();
   out.resize(at + sizeof footer);
@@ -93,6 +93,7 @@ Status decode_router_metadata(std::span<const std::byte> bytes, RouterMetadata* 
                   .pid_namespace = footer.pid_namespace,
                   .start_time = footer.start_time,
                   .pid = footer.pid};
+  made.note_lane = footer.note_lane;
   *out = std::move(made);
   return Status::ok();
 }

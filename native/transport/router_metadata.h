@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "core/status.h"
+#include "transport/note_lane.h"
 #include "transport/process_watch.h"
 
 namespace kvt {
@@ -25,8 +26,7 @@ namespace kvt {
 //   32   8  inode of its process namespace
 //   40   8  start time of its process
 //   48   4  process id
-//   52   4  zero
-//   56   8  zero
+//   52  12  id of the agent's note lane (note_lane.h); zero: it has none
 //   64   8  FNV-1a 64 of everything before, without this field and the last
 //   72   8  "KVTROUTE"
 //
@@ -36,6 +36,7 @@ struct RouterMetadata {
   std::vector<std::byte> p2p;
   std::vector<std::byte> more;
   ProcessIdentity process;
+  NoteLaneId note_lane{};
 };
 
 std::vector<std::byte> encode_router_metadata(const RouterMetadata& metadata);

@@ -14,6 +14,7 @@
 #include "core/unique_fd.h"
 #include "transport/bounce_metadata.h"
 #include "transport/device_paths.h"
+#include "transport/note_lane.h"
 #include "transport/process_watch.h"
 #include "transport/router_metadata.h"
 
@@ -71,9 +72,14 @@ class RouterTransport final : public Transport {
   void take_released(std::vector<BatchId>* out) override { base_->take_released(out); }
   void take_drained(std::vector<BatchId>* out) override;
   Status watch_process(WatchId watch, std::span<const std::byte> metadata) override;
-  void unwatch_process(WatchId watch) override { watcher_->remove(watch); }
+  void unwatch_process(WatchId watch) override;
   void take_ended(std::vector<WatchId>* out) override;
   Status flush_inbound() override { return devices_.flush_inbound(); }
+  void announce_note(PeerId peer) override {
+    if (lane_) lane_->announce(peer);
+  }
+  bool send_note(PeerId peer, std::span<const std::byte> note) override { return lane_ && lane_->send(peer, note); }
+  void take_notes(std::vector<InboundNote>* out) override;
   void take_advice(std::vector<std::string>* out) override;
   void progress() override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
@@ -107,6 +113,8 @@ class RouterTransport final : public Transport {
   };
   std::unordered_map<BatchId, Batch> batches_;  // in flight
   std::vector<std::string> advice_;
+  std::optional<NoteLane> lane_;  // none: this agent sends and takes no notes
+  std::vector<InboundNote> notes_;
 };
 
 Status RouterTransport::open() {
@@ -121,8 +129,16 @@ Status RouterTransport::open() {
     if (!status.is_ok()) return status;
   }
   Status status = base_->open();
-  if (!status.is_ok()) return status;
-  return watch_child(base_->wait_fd());
+  if (status.is_ok()) status = watch_child(base_->wait_fd());
+  if (!status.is_ok() || options_.notes == nullptr) return status;
+  lane_.emplace(options_.notes);
+  Status laid = lane_->open();
+  if (laid.is_ok()) laid = watch_child(lane_->wait_fd());
+  if (!laid.is_ok()) {
+    advice_.push_back("reports to peers of this machine go by the control plane alone: " + laid.message());
+    lane_.reset();
+  }
+  return status;
 }
 
 Status RouterTransport::watch_child(int fd) const {
@@ -164,6 +180,7 @@ Status RouterTransport::metadata(std::vector<std::byte>* out) {
   made.base.assign(base.begin(), base.end());
   // Without it peers cannot tell when this process has ended; everything else works.
   if (Status identity = own_identity(&made.process); !identity.is_ok()) advice_.push_back(identity.message());
+  if (lane_) made.note_lane = lane_->id();
   *out = encode_router_metadata(made);
   return Status::ok();
 }
@@ -176,6 +193,7 @@ Status RouterTransport::begin_add_peer(PeerId id, std::span<const std::byte> met
   if (base_->has_bounce_head()) decoded.base.insert(decoded.base.begin(), decoded.more.begin(), decoded.more.end());
   status = base_->begin_add_peer(id, decoded.base);
   if (!status.is_ok()) return status;
+  if (lane_) lane_->add_peer(id, decoded.note_lane, decoded.process);
   Peer& peer = peers_[id];
   peer.has_device_memory = !decoded.p2p.empty();
   peer.paths.bounce.reason = "this agent has no bounce arena; set kvCacheBounceSizeMb on both sides";
@@ -262,8 +280,14 @@ PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
   return PeerState::kReady;
 }
 
+void RouterTransport::take_notes(std::vector<InboundNote>* out) {
+  for (InboundNote& note : notes_) out->push_back(std::move(note));
+  notes_.clear();
+}
+
 void RouterTransport::remove_peer(PeerId id) {
   base_->remove_peer(id);
+  if (lane_) lane_->remove_peer(id);
   const auto entry = peers_.find(id);
   if (entry == peers_.end()) return;
   if (entry->second.is_at_p2p) p2p()->remove_peer(id);
@@ -365,11 +389,21 @@ void RouterTransport::take_drained(std::vector<BatchId>* out) {
 Status RouterTransport::watch_process(WatchId watch, std::span<const std::byte> metadata) {
   RouterMetadata decoded;
   Status status = decode_router_metadata(metadata, &decoded);
-  return status.is_ok() ? watcher_->add(watch, decoded.process) : status;
+  if (status.is_ok()) status = watcher_->add(watch, decoded.process);
+  if (status.is_ok() && lane_) lane_->hear(watch, decoded.note_lane, decoded.process);
+  return status;
+}
+
+void RouterTransport::unwatch_process(WatchId watch) {
+  watcher_->remove(watch);
+  if (lane_) lane_->ignore(watch);
 }
 
 void RouterTransport::take_ended(std::vector<WatchId>* out) {
+  const std::size_t before = out->size();
   watcher_->take_ended(std::chrono::steady_clock::now(), out);
+  if (!lane_) return;
+  for (std::size_t i = before; i < out->size(); ++i) lane_->ignore((*out)[i]);
 }
 
 void RouterTransport::take_advice(std::vector<std::string>* out) {
@@ -392,6 +426,7 @@ void RouterTransport::progress() {
   }
   base_->progress();
   if (p2p() != nullptr) p2p()->progress();
+  if (lane_) lane_->progress(now, &notes_);
 }
 
 std::optional<TimePoint> RouterTransport::next_wakeup(TimePoint now) const {
@@ -401,10 +436,12 @@ std::optional<TimePoint> RouterTransport::next_wakeup(TimePoint now) const {
   };
   if (p2p() != nullptr) consider(p2p()->next_wakeup(now));
   consider(watcher_->next_deadline());
+  if (lane_) consider(lane_->next_wakeup(now));
   return earliest;
 }
 
 bool RouterTransport::close() {
+  lane_.reset();
   // A base that may still write through its registrations keeps the pools as they are.
   if (!base_->close()) {
     devices_.abandon();

@@ -69,6 +69,12 @@ struct SliceRoute {
 };
 inline constexpr std::size_t kRouteLanes = kDataPathCount;
 
+// A note of another agent's, which is named by the watch on its process.
+struct InboundNote {
+  WatchId from = 0;
+  std::vector<std::byte> bytes;
+};
+
 // Role: moves runs of bytes into peers' memory.
 // Threading: every method is called on the one progress thread of its agent, the constructor and destructor included,
 //   unless a comment says otherwise.
@@ -177,6 +183,18 @@ class Transport {
   }
   // Appends what came from peers that were added.
   virtual void take_messages(std::vector<Message>* out) { (void)out; }
+
+  // Notes: small texts to a peer's agent that may get lost, come twice, or before or after anything else. They are for
+  // what this agent's user would otherwise say another, slower way; where there are none, nothing is missing.
+  // One will be sent soon.
+  virtual void announce_note(PeerId peer) { (void)peer; }
+  // False: it was not sent and will not be. Never waits.
+  virtual bool send_note(PeerId peer, std::span<const std::byte> note) {
+    (void)peer, (void)note;
+    return false;
+  }
+  // Appends what came from the agents of watched processes; one without bytes says that another will come soon.
+  virtual void take_notes(std::vector<InboundNote>* out) { (void)out; }
 
   // Slices in flight whose source pages are not needed any more, whatever the slice still waits for. At most once each,
   // and not of those that ended. Appends.

@@ -9,8 +9,10 @@ import { type BounceStats, readBounceStats } from './bounce-stats.js';
 import { CudaEvent } from './cuda-event.js';
 import { fragmentRecords } from './fragment-records.js';
 import { HostEvent } from './host-event.js';
-import { loadNative, type NativeAgent, type NativeModule, nixlPackageTree } from './native.js';
+import { loadNative, type NativeAgent, type NativeModule, type NoticeText, nixlPackageTree } from './native.js';
 import { typedError } from './native-error.js';
+import { type NoteStats, readNoteStats } from './note-stats.js';
+import { NoteWatch } from './note-watch.js';
 import { type NativeNotice, readNotices } from './notice-records.js';
 import { choosePath } from './path-choice.js';
 import { PeerWatches } from './peer-watches.js';
@@ -88,6 +90,7 @@ class NativeTransferAgent implements TransferAgent {
   readonly name: string;
   readonly kind: 'host' | 'nixl';
   readonly bounces: boolean;
+  readonly carriesNotes = true;
   readonly #native: NativeAgent;
   readonly #bounce: ReturnType<typeof resolveBounce> | null;
   readonly #peerNames = new Map<PeerHandle, string>();
@@ -97,6 +100,8 @@ class NativeTransferAgent implements TransferAgent {
   readonly #watches: PeerWatches;
   readonly #advice: string[] = [];
   #onAdvice: ((message: string) => void) | null = null;
+  readonly #watchfulness = new NoteWatch();
+  #onNote: ((peerId: string, note: Uint8Array) => void) | null = null;
   /** Of prepared fragments, so that a plan made of the same ones can be explained. */
   readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
   #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
@@ -229,7 +234,7 @@ class NativeTransferAgent implements TransferAgent {
     return event;
   }
 
-  submit({ id, peer, flow, groups, after, ticket }: SliceSubmission): void {
+  submit({ id, peer, flow, groups, after, ticket, note }: SliceSubmission): void {
     const head = this.#headFor(groups.length);
     head[0] = id;
     head[1] = peer;
@@ -245,13 +250,15 @@ class NativeTransferAgent implements TransferAgent {
     }
     const pairs = groups.length === 1 ? (groups[0] as SubmissionGroup).slotPairs : this.#joinedPairs(groups, length);
     try {
-      if (ticket === undefined) this.#native.submit(head, pairs);
+      if (ticket === undefined && note === undefined) this.#native.submit(head, pairs);
       else
         this.#native.submit(
           head,
           pairs,
           ticket,
-          Float64Array.from(groups, ({ key }) => key ?? 0),
+          ticket === undefined ? undefined : Float64Array.from(groups, ({ key }) => key ?? 0),
+          note?.bytes,
+          note === undefined ? undefined : Float64Array.from(note.also),
         );
     } catch (error) {
       throw typedError(error);
@@ -290,6 +297,14 @@ class NativeTransferAgent implements TransferAgent {
     for (const message of this.#advice) listener(message);
   }
 
+  onNote(listener: (peerId: string, note: Uint8Array) => void): void {
+    this.#onNote = listener;
+  }
+
+  noteStats(): NoteStats {
+    return readNoteStats(this.#native.noteStats());
+  }
+
   bounceStats(): BounceStats | null {
     const numbers = this.#native.bounceStats();
     return numbers === null ? null : readBounceStats(numbers);
@@ -321,7 +336,7 @@ class NativeTransferAgent implements TransferAgent {
     return this.#closing;
   }
 
-  #dispatch(records: Float64Array, messages: readonly (string | undefined)[] | undefined): void {
+  #dispatch(records: Float64Array, messages: readonly NoticeText[] | undefined): void {
     const notices = readNotices(records, messages, (submission) => this.#peerOfSubmission.get(submission));
     for (const notice of notices) {
       if (notice.kind === 'completion') this.#peerOfSubmission.delete(notice.submission);
@@ -343,8 +358,8 @@ class NativeTransferAgent implements TransferAgent {
   #tell(notices: readonly NativeNotice[]): void {
     const ofSubmissions: SubmissionNotice[] = [];
     for (const notice of notices) {
-      if (notice.kind === 'ended' || notice.kind === 'advice') this.#hear(notice);
-      else ofSubmissions.push(notice);
+      if (isOfSubmission(notice)) ofSubmissions.push(notice);
+      else this.#hear(notice);
     }
     if (ofSubmissions.length === 0) return;
     try {
@@ -360,6 +375,12 @@ class NativeTransferAgent implements TransferAgent {
   #hear(notice: Exclude<NativeNotice, SubmissionNotice>): void {
     if (notice.kind === 'ended') {
       this.#watches.ended(notice.watch);
+    } else if (notice.kind === 'note soon') {
+      this.#watchfulness.begin();
+    } else if (notice.kind === 'inbound note') {
+      this.#watchfulness.end();
+      const peerId = this.#watches.nameOf(notice.watch);
+      if (peerId !== undefined) this.#onNote?.(peerId, notice.bytes);
     } else if (!this.#advice.includes(notice.message)) {
       this.#advice.push(notice.message);
       this.#onAdvice?.(notice.message);
@@ -391,6 +412,10 @@ class NativeTransferAgent implements TransferAgent {
     }
     return this.#pairs;
   }
+}
+
+function isOfSubmission(notice: NativeNotice): notice is SubmissionNotice {
+  return 'submission' in notice;
 }
 
 /** As native code takes it: -1 is no GPU. */

@@ -46,11 +46,21 @@ export interface NativeAgent {
   /**
    * @param head id, peer, flow, event (0: none, negative: a device's), group count, then (fragment table, slot numbers) for each group;
    *   may be longer
+   * @param note with `also` or not at all
    */
-  submit(head: Float64Array, slotPairs: Int32Array, ticket?: bigint, keys?: Float64Array): void;
+  submit(
+    head: Float64Array,
+    slotPairs: Int32Array,
+    ticket?: bigint,
+    keys?: Float64Array,
+    note?: Uint8Array,
+    also?: Float64Array,
+  ): void;
   cancel(submission: number): void;
   /** See bounce-stats.ts; null without an arena. */
   bounceStats(): Float64Array | null;
+  /** See note-stats.ts. */
+  noteStats(): Float64Array;
   read(address: number, length: number): Uint8Array;
   write(address: number, bytes: Uint8Array): void;
   close(deadlineMs: number): Promise<{ readonly drained: boolean; readonly outstanding: number }>;
@@ -76,8 +86,11 @@ export interface NativeNixlLoop {
   close(): Promise<void>;
 }
 
-/** Called with notice records and one text for each that has an error, see notice-records.ts. */
-export type NativeDispatch = (records: Float64Array, messages: readonly (string | undefined)[] | undefined) => void;
+/** What a notice says beyond numbers: the text of an error, or a peer's note. */
+export type NoticeText = string | Uint8Array | undefined;
+
+/** Called with notice records and one text for each that has one, see notice-records.ts. */
+export type NativeDispatch = (records: Float64Array, messages: readonly NoticeText[] | undefined) => void;
 
 /** One GPU, as the driver describes it. */
 export interface CudaDeviceFacts {

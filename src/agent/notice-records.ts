@@ -1,3 +1,4 @@
+import type { NoticeText } from './native.js';
 import { errorOfStatus } from './native-error.js';
 import type { CompletionStatus, SubmissionNotice } from './transfer-agent.js';
 
@@ -13,8 +14,20 @@ export interface AdviceNotice {
   readonly message: string;
 }
 
+/** The agent of a watched process says something. */
+export interface InboundNote {
+  readonly kind: 'inbound note';
+  readonly watch: number;
+  readonly bytes: Uint8Array;
+}
+
+/** An inbound note will come within some milliseconds. */
+export interface NoteSoon {
+  readonly kind: 'note soon';
+}
+
 /** What native code reports. */
-export type NativeNotice = SubmissionNotice | EndedNotice | AdviceNotice;
+export type NativeNotice = SubmissionNotice | EndedNotice | AdviceNotice | InboundNote | NoteSoon;
 
 /** Numbers of one notice, as native/addon/notice_records.h describes them. */
 const RECORD = 9;
@@ -26,7 +39,7 @@ const STATUSES: readonly CompletionStatus[] = ['transferred', 'failed', 'cancell
  */
 export function readNotices(
   records: Float64Array,
-  messages: readonly (string | undefined)[] | undefined,
+  messages: readonly NoticeText[] | undefined,
   peerOf: (submission: number) => string | undefined,
 ): NativeNotice[] {
   const notices: NativeNotice[] = [];
@@ -51,11 +64,24 @@ export function readNotices(
       continue;
     }
     if (kind === 3) {
-      notices.push({ kind: 'advice', message: messages?.[at / RECORD] ?? 'unknown' });
+      notices.push({ kind: 'advice', message: textAt(messages, at) });
       continue;
     }
     if (kind === 4) {
       notices.push({ kind: 'released', submission });
+      continue;
+    }
+    if (kind === 5) {
+      notices.push({ kind: 'note', submission, isSent: outcome === 0 });
+      continue;
+    }
+    if (kind === 6) {
+      const bytes = messages?.[at / RECORD];
+      if (bytes instanceof Uint8Array) notices.push({ kind: 'inbound note', watch: submission, bytes });
+      continue;
+    }
+    if (kind === 7) {
+      notices.push({ kind: 'note soon' });
       continue;
     }
     const peer = peerOf(submission);
@@ -69,8 +95,13 @@ export function readNotices(
       postedAtMs: Number.isNaN(postedAtMs) ? null : postedAtMs,
       finishedAtMs,
       postingMs,
-      error: code === 0 ? null : errorOfStatus(code, messages?.[at / RECORD] ?? 'unknown', failure),
+      error: code === 0 ? null : errorOfStatus(code, textAt(messages, at), failure),
     });
   }
   return notices;
+}
+
+function textAt(messages: readonly NoticeText[] | undefined, at: number): string {
+  const text = messages?.[at / RECORD];
+  return typeof text === 'string' ? text : 'unknown';
 }

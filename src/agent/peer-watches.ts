@@ -37,6 +37,10 @@ export class PeerWatches {
     }
   }
 
+  nameOf(watch: number): string | undefined {
+    return this.#peers.get(watch);
+  }
+
   ended(watch: number): void {
     const peerId = this.#peers.get(watch);
     if (peerId === undefined) return;

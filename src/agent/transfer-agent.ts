@@ -3,6 +3,7 @@ import type { PagePool, PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
 import type { InboundGroup } from './bounce.js';
 import type { BounceStats } from './bounce-stats.js';
+import type { NoteStats } from './note-stats.js';
 
 /** A peer whose metadata was loaded. Valid until `removePeer`. */
 export type PeerHandle = number & { readonly __peer: unique symbol };
@@ -57,6 +58,32 @@ export interface SliceSubmission {
    * The receive that it belongs to, as its receiver registered it with `expectInbound`. Without one the slice is never bounced.
    */
   readonly ticket?: bigint;
+  /** Told to the peer's agent as soon as all of it has arrived. Agents that do not `carryNotes` ignore it. */
+  readonly note?: ArmedNote;
+}
+
+/**
+ * What an agent says to a peer's agent by itself, once transfers have arrived: what its user would say next, without the way through this
+ * thread and the control plane. It may get lost, so that its user still says it, and comes before or after anything else.
+ */
+export interface ArmedNote {
+  /** 1 to 2,048 bytes. */
+  readonly bytes: Uint8Array;
+  /**
+   * Earlier submissions to the same peer that must have transferred too. One that has ended already ends the note: how it ended is on its way
+   * to this thread.
+   */
+  readonly also: readonly number[];
+}
+
+/**
+ * What became of the note that came with a submission: one for each, before the completion that decided it. After `cancel` of one of its
+ * submissions it is not sent any more, and this says so at once.
+ */
+export interface NoteOutcome {
+  readonly kind: 'note';
+  readonly submission: number;
+  readonly isSent: boolean;
 }
 
 /** How a submission ended. */
@@ -95,7 +122,7 @@ export interface ReleasedNotice {
 }
 
 /** What an agent reports of submissions. */
-export type SubmissionNotice = Completion | DrainedNotice | ReleasedNotice;
+export type SubmissionNotice = Completion | DrainedNotice | ReleasedNotice | NoteOutcome;
 
 /** A way that pages can take. */
 export type DataPath = 'host' | 'rdma' | 'p2p' | 'bounce';
@@ -136,6 +163,8 @@ export interface TransferAgent {
   readonly kind: 'host' | 'nixl' | 'sim';
   /** Whether it has a bounce arena: slices should name their ticket, and receives be registered with `expectInbound`. Default: false. */
   readonly bounces?: boolean;
+  /** Whether submissions may have notes. To a peer that none reaches they are not sent, and their outcome says so. Default: false. */
+  readonly carriesNotes?: boolean;
 
   /** Allocates zeroed memory, registered with the transport and resident (no page faults later). */
   allocatePool(spec: { readonly sizeBytes: number; readonly device?: number }): Promise<Pool>;
@@ -195,7 +224,8 @@ export interface TransferAgent {
 
   /**
    * Asks to hear, through `onPeerFenced`, when the process that published `metadata` has ended: nothing it started can write here
-   * after that. False when that cannot be told from here (another machine, another process namespace).
+   * after that. From then on its agent's notes are heard. False when that cannot be told from here (another machine, another process
+   * namespace).
    */
   watchPeer?(metadata: Uint8Array, peerId: string): Promise<boolean>;
   unwatchPeer?(peerId: string): void;
@@ -209,6 +239,14 @@ export interface TransferAgent {
   /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
   onAdvice?(listener: (message: string) => void): void;
 
+  /**
+   * One listener for notes of the agents of watched peers (`watchPeer`): what they say is that process's, as a frame on its own connection would
+   * be.
+   */
+  onNote?(listener: (peerId: string, note: Uint8Array) => void): void;
+  /** Costs no round trip to the progress thread. */
+  noteStats?(): NoteStats;
+
   /** What its arena and the slices through it do, as the progress thread last said; null without an arena. Costs no round trip. */
   bounceStats?(): BounceStats | null;
 
@@ -217,4 +255,4 @@ export interface TransferAgent {
   close(deadlineMs: number): Promise<CloseReport>;
 }
 
-export type { BounceStats, InboundGroup, PagePool };
+export type { BounceStats, InboundGroup, NoteStats, PagePool };

@@ -34,6 +34,7 @@ export interface ControlListeners {
 export class ControlChannel {
   readonly #messenger: Messenger;
   readonly #incarnation: bigint;
+  readonly #counters: Counters;
   readonly #versions: WireVersions;
   readonly #greetings: GreetingShare;
   readonly #agreed = new Map<string, SpokenMajor>();
@@ -51,17 +52,10 @@ export class ControlChannel {
     this.#messenger = messenger;
     this.#incarnation = options.incarnation;
     this.#versions = versions;
+    this.#counters = counters;
     const read = (bytes: Uint8Array, origin: FrameOrigin): void => {
-      let frame: Frame;
-      try {
-        frame = decodeFrame(bytes, versions);
-      } catch (error) {
-        if (!(error instanceof WireError)) throw error;
-        counters.add(`wire_error:${error.reason}`);
-        listeners.onBadFrame(error, origin);
-        return;
-      }
-      listeners.onMessage(frame, origin);
+      const frame = this.decode(bytes, (error) => listeners.onBadFrame(error, origin));
+      if (frame !== null) listeners.onMessage(frame, origin);
     };
     this.#greetings = new GreetingShare(clock, counters, read);
     messenger.onFrame((bytes, origin) => {
@@ -73,6 +67,18 @@ export class ControlChannel {
   /** Reads no greeting any more. What is still said goes out. */
   close(): void {
     this.#greetings.close();
+  }
+
+  /** Null for what is no frame that this rank understands; that is counted. */
+  decode(bytes: Uint8Array, onBad: (error: WireError) => void = () => {}): Frame | null {
+    try {
+      return decodeFrame(bytes, this.#versions);
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      this.#counters.add(`wire_error:${error.reason}`);
+      onBad(error);
+      return null;
+    }
   }
 
   get endpoint(): string {
@@ -100,7 +106,7 @@ export class ControlChannel {
   }
 
   send(endpoint: string, message: Message): void {
-    this.#messenger.send(endpoint, this.#encode(message, this.#versionFor(endpoint, message)));
+    this.#messenger.send(endpoint, this.encode(endpoint, message));
   }
 
   /**

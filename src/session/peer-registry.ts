@@ -158,6 +158,14 @@ export class PeerRegistry {
     return peer;
   }
 
+  /** The peer that is this process, which has just spoken through its agent: that marks it alive. */
+  speaker({ endpoint, incarnation }: Pick<Peer, 'endpoint' | 'incarnation'>): Peer | null {
+    const peer = this.at(endpoint);
+    if (peer?.incarnation !== incarnation) return null;
+    this.#liveness.heard(peer);
+    return peer;
+  }
+
   /** Starts a HELLO unless this endpoint is being greeted, or was and is known to be there still. */
   greet(endpoint: string): void {
     if (this.#closed || this.askableAt(endpoint) !== null) return;

@@ -1,8 +1,12 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
+import { BoundedMap } from './bounded-map.js';
 import type { Counters } from './counters.js';
 import type { Peer } from './peer-registry.js';
 import type { RxSession } from './rx-session.js';
 import type { RxWriter } from './rx-writer.js';
+
+/** Tickets that notes spoke of: their frames are a few milliseconds behind, and repeated for seconds. */
+const REMEMBERED_NOTES = 4096;
 
 /** What a frame of a writer says it is about. */
 export interface TicketFrame {
@@ -22,6 +26,7 @@ export class ReceiveBook {
   readonly #counters: Counters;
   readonly #byRequest = new Map<RequestId, RxSession>();
   readonly #byTicket = new Map<bigint, TicketHolder>();
+  readonly #noted = new BoundedMap<bigint, Peer>(REMEMBERED_NOTES);
 
   constructor(counters: Counters) {
     this.#counters = counters;
@@ -48,10 +53,18 @@ export class ReceiveBook {
   live(peer: Peer, { type, rid, ticket }: TicketFrame): TicketHolder | null {
     const live = this.#byTicket.get(ticket);
     if (live === undefined || live.writer.peer !== peer || live.session.rid !== rid) {
-      this.#counters.add(`stale:${type}`);
+      // What its writer said before and after its note is expected to come, and news to nobody.
+      const isKnown = live === undefined && this.#noted.get(ticket) === peer;
+      if (isKnown) this.#counters.add(`after_note:${type}`);
+      else this.#counters.add(`stale:${type}`);
       return null;
     }
     return live;
+  }
+
+  /** This peer's agent spoke of its ticket: frames about it may come when it is over. */
+  noted(peer: Peer, ticket: bigint): void {
+    if (this.#byTicket.get(ticket)?.writer.peer === peer) this.#noted.set(ticket, peer);
   }
 
   add(session: RxSession): void {

@@ -254,6 +254,12 @@ export class Receiver {
     this.#takeReport(peer, report);
   }
 
+  /** Ahead of the frame that says the same, which is acknowledged when it comes. */
+  onNotedReport(peer: Peer, report: WriterReport): void {
+    this.#book.noted(peer, report.ticket);
+    this.#takeReport(peer, report);
+  }
+
   #takeReport(peer: Peer, report: WriterReport): void {
     if (this.#farewells.onReport(peer, report.ticket)) return;
     const live = this.#book.live(peer, report);
@@ -267,8 +273,11 @@ export class Receiver {
       return;
     }
     writer.report(report);
-    if (session.outcome === null) this.#judge(session, writer, report);
-    this.#releaseIfDrained(session);
+    const wasOpen = session.outcome === null;
+    if (wasOpen) this.#judge(session, writer, report);
+    // Giving back costs time with each block of the prompt, and somebody waits for what has just arrived.
+    if (wasOpen && session.outcome !== null) void this.#o.clock.nextTurn().then(() => this.#releaseIfDrained(session));
+    else this.#releaseIfDrained(session);
   }
 
   /** The context side cancelled. A stranger is answered but changes nothing. */

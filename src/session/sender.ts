@@ -1,4 +1,4 @@
-import type { ReadyEvent, SubmissionNotice, TransferAgent } from '../agent/transfer-agent.js';
+import type { NoteOutcome, ReadyEvent, SubmissionNotice, TransferAgent } from '../agent/transfer-agent.js';
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
@@ -13,7 +13,8 @@ import {
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
 import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
-import type { ReportAck, RequestData, WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import type { ReportAck, RequestData, WriterOutcomeName } from '../wire/messages.js';
+import { ArmedReports, doneReport } from './armed-reports.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
@@ -70,6 +71,7 @@ export class Sender {
   /** What receivers ask and are answered. */
   readonly questions: ReceiverQuestions;
   readonly #reports: WriterReports;
+  readonly #notes: ArmedReports;
   readonly #early: EarlyRequests;
   readonly #sessions = new Map<bigint, TxSession>();
   /** Rid -> why it ended; null = completed. */
@@ -77,6 +79,8 @@ export class Sender {
   /** Ticket -> whose it is, of the receivers of live sessions. */
   readonly #owners = new Map<bigint, { readonly rid: bigint; readonly peer: Peer }>();
   readonly #tasks = new Map<number, { task: SendTask; session: TxSession }>();
+  /** By the submission that brought it, which may be over before its note is. */
+  readonly #armed = new Map<number, { readonly session: TxSession; readonly receiver: TxReceiver }>();
   /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
   readonly #auxPending = new Set<TxSession>();
   #nextTaskId = 1;
@@ -86,6 +90,7 @@ export class Sender {
     this.#o = options;
     const { channel, clock, counters, limits } = options;
     this.#reports = new WriterReports({ channel, clock, counters, repeatForMs: limits.kvTransferTimeoutMs });
+    this.#notes = new ArmedReports(options);
     this.#early = new EarlyRequests(clock, limits.transferQueueTimeoutMs);
     this.questions = new ReceiverQuestions({
       ...options,
@@ -177,6 +182,10 @@ export class Sender {
 
   onCompletions(batch: readonly SubmissionNotice[]): void {
     for (const notice of batch) {
+      if (notice.kind === 'note') {
+        this.#onNote(notice);
+        continue;
+      }
       const entry = this.#tasks.get(notice.submission);
       if (entry === undefined) {
         this.#o.counters.add('unknown_completion');
@@ -194,6 +203,21 @@ export class Sender {
       }
       this.#advance(session);
     }
+  }
+
+  #onNote({ submission, isSent }: NoteOutcome): void {
+    const armed = this.#armed.get(submission);
+    if (armed === undefined) {
+      this.#o.counters.add('unknown_completion');
+      return;
+    }
+    const { session, receiver } = armed;
+    this.#armed.delete(submission);
+    receiver.noted(isSent ? 'send' : 'drop');
+    if (isSent) this.#o.counters.add('notes_sent');
+    else this.#o.counters.add('notes_unsent');
+    // A request that failed or was cancelled meanwhile has waited for this to say so.
+    this.#advance(session);
   }
 
   /** Aux waits for the first token, which the executor learns after it handed over the last slice. */
@@ -313,7 +337,12 @@ export class Sender {
       // Aux goes into a slot that no receive registers; an agent that does not bounce is spared the rest.
       const ticket = this.#o.agent.bounces === true && task.slice !== null ? { ticket: receiver.ticket } : {};
       const flow = task.slice === null ? receiver.auxFlow : receiver.flow;
-      this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after, ...ticket });
+      const note = this.#notes.of(session, task);
+      this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after, ...ticket, ...note });
+      if (note !== null) {
+        receiver.noted('arm');
+        this.#armed.set(task.id, { session, receiver });
+      }
     } catch (cause) {
       if (!(cause instanceof KvTransceiverError)) throw cause;
       task.refused(cause);
@@ -429,9 +458,14 @@ export class Sender {
 
   #maybeReport(session: TxSession, receiver: TxReceiver): void {
     let outcome: WriterOutcomeName;
+    // Its agent may be saying DONE right now, or has: nothing else may be said beside it. It answers at once after a cancel.
+    if (receiver.note === 'armed') return;
+    const isToldDone = receiver.note === 'sent';
+    if (isToldDone && !session.delivered(receiver)) return;
     // The outcome first: a task that was on its way when the request was cancelled may still arrive, and a report that said CANCELLED
     // must not be followed by one that says DONE, or the receiver's outcome would depend on which of them it sees first.
-    if (session.outcome === 'failed') outcome = 'FAILED';
+    if (isToldDone) outcome = 'DONE';
+    else if (session.outcome === 'failed') outcome = 'FAILED';
     else if (session.outcome === 'cancelled') outcome = 'CANCELLED';
     else if (session.delivered(receiver)) outcome = 'DONE';
     else return;
@@ -439,17 +473,16 @@ export class Sender {
     const last = this.#reports.newest(receiver.ticket);
     if (last !== undefined && (last.outcome === 'DONE' || last.drained === drained)) return;
     const error = outcome === 'DONE' ? null : session.error;
-    const report: WriterReport = {
-      type: 'WRITER_REPORT',
-      rid: session.rid,
-      ticket: receiver.ticket,
-      outcome,
-      slices: receiver.tasks.length,
-      bytes: BigInt(receiver.bytesDone),
-      drained,
-      errorCode: error?.code ?? '',
-      message: clipText(error?.message ?? ''),
-    };
+    const report =
+      outcome === 'DONE'
+        ? doneReport(session.rid, receiver, receiver.bytesDone)
+        : {
+            ...doneReport(session.rid, receiver, receiver.bytesDone),
+            outcome,
+            drained,
+            errorCode: error?.code ?? '',
+            message: clipText(error?.message ?? ''),
+          };
     if (this.#o.isLive(receiver.peer)) this.#reports.publish(receiver.peer.endpoint, report);
     else this.#reports.record(receiver.peer.endpoint, report);
     receiver.reportedAtMs ??= this.#o.clock.now();

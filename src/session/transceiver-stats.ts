@@ -1,4 +1,4 @@
-import type { BounceStats, TransferAgent } from '../agent/transfer-agent.js';
+import type { BounceStats, NoteStats, TransferAgent } from '../agent/transfer-agent.js';
 import type { CacheGroupStats, KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Messenger } from '../wire/messenger.js';
 import type { MessengerCounts } from '../wire/messenger-counters.js';
@@ -44,6 +44,8 @@ export interface TransceiverStats {
   readonly cache: readonly CacheGroupStats[];
   /** Of the agent's bounce arena; null without one, or where the agent cannot tell. */
   readonly bounce: BounceStats | null;
+  /** Of the agent, which says reports to agents of the same machine by itself; null where it cannot. */
+  readonly notes: NoteStats | null;
   /** Frames and bytes; null where the messenger does not count. */
   readonly messenger: MessengerCounts | null;
   /** What goes another way than it might, each once (I9). */
@@ -92,6 +94,7 @@ export function transceiverStats(seen: Inspected): TransceiverStats {
     openReports,
     cache: cache.stats(),
     bounce: agent.bounceStats?.() ?? null,
+    notes: agent.noteStats?.() ?? null,
     messenger: messenger.counts?.() ?? null,
     fallbacks: [...seen.fallbacks],
     observers: seen.observers.count,

@@ -32,6 +32,18 @@ export interface TxSlice {
   readonly submittedAtMs: number;
 }
 
+/**
+ * The report that the agent was given beside a receiver's last submission (`ArmedNote`). `armed`: it may be sent at any moment, so that nothing
+ * else is said until the agent knows. `sent`: DONE was said, and is what this receiver is told whatever becomes of the request.
+ */
+export type NoteState = 'none' | 'armed' | 'sent' | 'dropped';
+export type NoteEvent = 'arm' | 'send' | 'drop';
+
+export const NOTE_TRANSITIONS: TransitionTable<NoteState, NoteEvent> = new TransitionTable<NoteState, NoteEvent>(
+  'note',
+  { none: { arm: 'armed' }, armed: { send: 'sent', drop: 'dropped' }, sent: {}, dropped: {} },
+);
+
 /** One receiver rank that asked for this request. */
 export class TxReceiver {
   readonly peer: Peer;
@@ -44,6 +56,7 @@ export class TxReceiver {
   readonly auxFlow: number;
   readonly tasks: SendTask[] = [];
   auxTask: SendTask | null = null;
+  #note: NoteState = 'none';
   /** When its first report was handed to the messenger. */
   reportedAtMs: number | null = null;
 
@@ -60,6 +73,14 @@ export class TxReceiver {
     this.remoteAuxSlot = remoteAuxSlot;
     this.flow = flows.pages;
     this.auxFlow = flows.aux;
+  }
+
+  get note(): NoteState {
+    return this.#note;
+  }
+
+  noted(event: NoteEvent): void {
+    this.#note = NOTE_TRANSITIONS.next(this.#note, event);
   }
 
   get allTasks(): readonly SendTask[] {

@@ -20,6 +20,11 @@ export class WriterFences {
     });
   }
 
+  /** Who is watched under this name. */
+  of(peerId: string): Pick<Peer, 'endpoint' | 'incarnation'> | null {
+    return this.#watched.get(peerId) ?? null;
+  }
+
   /**
    * Watches for as long as the process lives, however often the peer is lost and greeted again. Only one that can be asked to write: whoever
    * merely greeted this rank must not make it hold a handle per greeting.

@@ -5,6 +5,7 @@ const QUESTIONS = 'src/session/receiver-questions.ts';
 const SESSION = 'src/session/tx-session.ts';
 const ADMISSION = 'src/session/receiver-admission.ts';
 const TASK = 'src/session/send-task.ts';
+const NOTES = 'src/session/armed-reports.ts';
 
 /** The writing side. */
 export const SENDER_MUTANTS: readonly Mutant[] = [
@@ -71,8 +72,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a slice does not wait for its event',
     file: FILE,
-    find: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after, ...ticket });',
-    replace: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after: null, ...ticket });',
+    find: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after, ...ticket, ...note });',
+    replace: 'this.#o.agent.submit({ id: task.id, peer: link.handle, flow, groups, after: null, ...ticket, ...note });',
   },
   {
     name: 'pages are not held from the first slice on',
@@ -160,6 +161,24 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
     find: "if (session.outcome === 'failed') outcome = 'FAILED';\n    else if (session.outcome === 'cancelled') outcome = 'CANCELLED';\n    else if (session.delivered(receiver)) outcome = 'DONE';",
     replace:
       "if (session.delivered(receiver)) outcome = 'DONE';\n    else if (session.outcome === 'failed') outcome = 'FAILED';\n    else if (session.outcome === 'cancelled') outcome = 'CANCELLED';",
+  },
+  {
+    name: 'a note does not wait for the slices before it',
+    file: NOTES,
+    find: 'also: others.map(({ id }) => id) } };',
+    replace: 'also: [] } };',
+  },
+  {
+    name: 'a note is left with every submission',
+    file: NOTES,
+    find: 'if (!isLast || !session.lastSliceSubmitted || receiver.tasks.length !== session.slices.length) return null;',
+    replace: '',
+  },
+  {
+    name: 'a dropped note leaves its receiver without a report',
+    file: FILE,
+    find: "receiver.noted(isSent ? 'send' : 'drop');",
+    replace: "if (isSent) receiver.noted('send');",
   },
   {
     name: 'a request settles twice',

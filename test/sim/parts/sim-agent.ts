@@ -18,6 +18,7 @@ import type { SimProcess } from '../core/scheduler.js';
 import type { Arena } from './arena.js';
 import { Memory } from './memory.js';
 import type { SimFabric } from './sim-fabric.js';
+import { SimNotes } from './sim-notes.js';
 
 /** What happens to one submission once it is posted. */
 export interface TransferFate {
@@ -121,6 +122,11 @@ export class SimAgent implements TransferAgent {
   readonly #tables: Bound[] = [];
   readonly #flows = new Map<number, Work[]>();
   readonly #live = new Map<number, Work>();
+  /** Some machines have no lane for notes. */
+  carriesNotes = true;
+  readonly #notes: SimNotes;
+  readonly #watched = new Map<string, string>();
+  #onNote: (peerId: string, note: Uint8Array) => void = () => {};
   #batch: SubmissionNotice[] = [];
   #listener: (batch: readonly SubmissionNotice[]) => void = () => {};
   #pumpPending = false;
@@ -133,6 +139,11 @@ export class SimAgent implements TransferAgent {
     this.process = process;
     this.#fabric = fabric;
     this.#random = random;
+    this.#notes = new SimNotes(
+      (notice) => this.#report(notice),
+      // A dead process sends nothing, whatever its hardware still does.
+      (target, bytes) => this.diedAtMs === null && fabric.sendNote(this, target, bytes),
+    );
   }
 
   /** Peers whose memory is mapped here. */
@@ -178,6 +189,7 @@ export class SimAgent implements TransferAgent {
 
   removePeer(peer: PeerHandle): Promise<void> {
     this.#peers.delete(peer);
+    for (const [id, { submission }] of this.#live) if (submission.peer === peer) this.#notes.drop(id);
     return Promise.resolve();
   }
 
@@ -219,12 +231,34 @@ export class SimAgent implements TransferAgent {
     const flow = this.#flows.get(submission.flow);
     if (flow === undefined) this.#flows.set(submission.flow, [work]);
     else flow.push(work);
+    if (submission.note !== undefined)
+      this.#notes.arm(submission.id, target, submission.note, (id) => {
+        const other = this.#live.get(id);
+        return other?.target === target && !other.cancelled && other.state !== 'ended';
+      });
     this.#pumpSoon();
+  }
+
+  /** Ends of processes are not told: it is as if each ran elsewhere. Their notes are heard. */
+  watchPeer(metadata: Uint8Array, peerId: string): Promise<boolean> {
+    this.#watched.set(new TextDecoder().decode(metadata), peerId);
+    return Promise.resolve(true);
+  }
+
+  onNote(listener: (peerId: string, note: Uint8Array) => void): void {
+    this.#onNote = listener;
+  }
+
+  /** Another agent says something; only of one that is watched it is known who that is. */
+  hearNote(from: string, bytes: Uint8Array): void {
+    const peerId = this.#watched.get(from);
+    if (peerId !== undefined) this.#onNote(peerId, bytes);
   }
 
   cancel(id: number): void {
     const work = this.#live.get(id);
     if (work === undefined) return;
+    this.#notes.drop(id);
     work.cancelled = true;
     this.#pumpSoon();
   }
@@ -239,7 +273,10 @@ export class SimAgent implements TransferAgent {
 
   close(deadlineMs: number): Promise<CloseReport> {
     this.#closed = true;
-    for (const work of this.#live.values()) work.cancelled = true;
+    for (const [id, work] of this.#live) {
+      this.#notes.drop(id);
+      work.cancelled = true;
+    }
     this.#pumpSoon();
     const endsAt = this.#fabric.scheduler.now + deadlineMs;
     return new Promise((resolve) => {
@@ -466,6 +503,8 @@ export class SimAgent implements TransferAgent {
     flow?.splice(flow.indexOf(work), 1);
     if (drained) this.#live.delete(work.submission.id);
     const done = status === 'cancelled' && work.landed === work.moves.length && work.landed > 0;
+    if (status === 'transferred') this.#notes.transferred(work.submission.id);
+    else this.#notes.drop(work.submission.id);
     this.#report({
       kind: 'completion',
       submission: work.submission.id,

@@ -2,6 +2,7 @@ import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import type { Scheduler, SimProcess } from '../core/scheduler.js';
 import { SimAgent, type TransferFate } from './sim-agent.js';
+import { noteFate } from './sim-notes.js';
 
 export interface FabricFaults {
   /** What happens to the next submission that this agent posts. */
@@ -19,9 +20,11 @@ export class SimFabric {
   readonly #seed: number;
   readonly #agents = new Map<string, SimAgent>();
   readonly #fates = new Map<string, Random>();
+  readonly #notes = new Map<string, Random>();
   #faults: FabricFaults = { fateOf: (_, random) => ordinary(random) };
   #nextAgent = 0;
   movedPieces = 0;
+  notesSent = 0;
 
   constructor(scheduler: Scheduler, journal: Journal, seed: number) {
     this.scheduler = scheduler;
@@ -36,7 +39,10 @@ export class SimFabric {
   createAgent(name: string, process: SimProcess): SimAgent {
     const number = this.#nextAgent++;
     const agent = new SimAgent(name, process, this, new Random(this.#seed, 2, number));
+    const notes = new Random(this.#seed, 11, number);
+    agent.carriesNotes = notes.chance(0.8);
     this.#agents.set(name, agent);
+    this.#notes.set(name, notes);
     this.#fates.set(name, new Random(this.#seed, 3, number));
     return agent;
   }
@@ -57,6 +63,19 @@ export class SimFabric {
 
   fateOf(agent: SimAgent): TransferFate {
     return this.#faults.fateOf(agent, this.#fates.get(agent.name) as Random);
+  }
+
+  /** @returns false when there is no way, as far as the sender can tell */
+  sendNote(from: SimAgent, to: string, bytes: Uint8Array): boolean {
+    const random = this.#notes.get(from.name) as Random;
+    const target = this.#agents.get(to);
+    if (target === undefined || !target.carriesNotes || random.chance(0.05)) return false;
+    const fate = noteFate(random);
+    this.notesSent += 1;
+    this.#journal.note(15, bytes.length, fate.length, () => `${from.name} notes to ${to} (${fate.length} times)`);
+    for (const delayMs of fate)
+      this.scheduler.at(delayMs, target.process, () => target.hearNote(from.name, bytes.slice()));
+    return true;
   }
 
   posted(agent: SimAgent, pairs: number, fate: TransferFate): void {

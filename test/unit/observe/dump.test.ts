@@ -36,6 +36,7 @@ describe('stats', () => {
       openReports: 0,
       cache: [],
       bounce: null,
+      notes: null,
       messenger: null,
       fallbacks: [],
       observers: 0,

@@ -6,7 +6,7 @@ import { RX_TRANSITIONS } from '../../../src/session/rx-session.js';
 import { SEND_TASK_TRANSITIONS } from '../../../src/session/send-task.js';
 import { HOLD_TRANSITIONS } from '../../../src/session/transfer-ledger.js';
 import type { TransitionTable } from '../../../src/session/transition-table.js';
-import { TX_TRANSITIONS } from '../../../src/session/tx-session.js';
+import { NOTE_TRANSITIONS, TX_TRANSITIONS } from '../../../src/session/tx-session.js';
 
 /**
  * @param events every event there is: the type asks for those that are illegal everywhere too
@@ -34,6 +34,11 @@ const EXPECTED = [
     'waiting complete transferred',
     'waiting fail failed',
     'waiting cancel cancelled',
+  ]),
+  expected(NOTE_TRANSITIONS, { arm: true, send: true, drop: true }, [
+    'none arm armed',
+    'armed send sent',
+    'armed drop dropped',
   ]),
   expected(TX_TRANSITIONS, { slice: true, lastSlice: true, fail: true, cancel: true, drained: true }, [
     'created slice active',
