@@ -81,6 +81,11 @@ export class ControlChannel {
     }
   }
 
+  /** The frame that `send` would send now. */
+  encode(endpoint: string, message: Message): Uint8Array {
+    return this.#encode(message, this.#versionFor(endpoint, message));
+  }
+
   get endpoint(): string {
     return this.#messenger.endpoint;
   }
