@@ -80,6 +80,8 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
     choice.bounce = read_bounce_options(info.Env(), bounce.Data(), bounce.ElementLength());
     choice.bounce->gauges = std::make_shared<BounceGauges>();
     gauges_ = choice.bounce->gauges;
+    bounces_ = thresholds_of(*choice.bounce);
+    bounces_->is_forced |= choice.path == "bounce";
   }
   const Status status = choose_transport(choice, &factory_);
   if (!status.is_ok()) throw_status(info.Env(), status);
@@ -189,6 +191,7 @@ Napi::Value NativeAgent::add_peer(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
   const auto metadata = to_array<Napi::Uint8Array>(info, 0, napi_uint8_array, "metadata");
+  std::string name = to_text(info, 1, "name");
   const PeerId peer = ++last_peer_;
   std::vector<std::byte> bytes(metadata.ByteLength());
   if (!bytes.empty()) std::memcpy(bytes.data(), metadata.Data(), bytes.size());
@@ -204,7 +207,8 @@ Napi::Value NativeAgent::add_peer(const Napi::CallbackInfo& info) {
           }
           return Napi::Number::New(e, peer);
         });
-      }});
+      },
+      std::move(name)});
   return reply->promise();
 }
 

@@ -89,7 +89,6 @@ class BouncePath final : public Transport {
   bool is_bounced(BatchId batch) const { return slices_.contains(batch) || ended_.contains(batch); }
   // The same answer for a slice from its route to its post: a peer agrees for as long as it is there.
   bool takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const;
-  bool is_worth_it(std::span<const PlanGroup> groups) const;
   // Pages of another kind of memory than the arena's are moved by the transport below alone.
   void note_region(const Region& region);
   std::string why_not(const BounceMetadata* head) const;

@@ -173,12 +173,15 @@ Status NixlTransport::allocate_region(std::size_t size, Region* out) try {
 
 Status NixlTransport::register_region(const Region& region) try {
   if (Status status = require_open(); !status.is_ok()) return status;
-  if (regions_.find(region.base, 1) != nullptr) {
+  if (regions_.overlaps(region)) {
     return {StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already"};
   }
   if (Status status = agent_.register_region(region); !status.is_ok()) return status;
+  if (!regions_.add(region)) {
+    (void)agent_.deregister_region(region);
+    return {StatusCode::kInvalidArgument, "the memory is empty, or leaves the address space"};
+  }
   borrowed_.push_back(region);
-  if (!regions_.add(region)) return {StatusCode::kInvalidArgument, "the memory overlaps a region of the agent"};
   return Status::ok();
 } catch (const std::exception& error) {
   return from_exception(error);

@@ -139,8 +139,8 @@ Status P2pTransport::add_pool(std::unique_ptr<DevicePool> pool) {
     return Status(StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already");
   }
   if (!pool->notice().empty()) {
-    advice_.push_back("a pool of " + std::to_string(pool->size()) + " bytes on GPU " + std::to_string(options_.device) +
-                      ": " + pool->notice());
+    // Of whatever size: every pool falls back for the same reason, which is told once.
+    advice_.push_back("pools on GPU " + std::to_string(options_.device) + ": " + pool->notice());
   }
   if (pool->handle().sharing == PoolSharing::kDescriptor) descriptors_.push_back(pool->handle().descriptor);
   pools_.push_back(std::move(pool));

@@ -30,6 +30,7 @@ constexpr std::size_t kTellingBatchBytes = std::size_t{4} << 20;
 constexpr int kTellingBatches = 8;
 
 struct Peer {
+  std::string called = "a peer";
   // Of device memory over the base transport: batches large enough to tell, and the fastest of them.
   int told_batches = 0;
   double best_bytes_per_us = 0;
@@ -52,6 +53,7 @@ class RouterTransport final : public Transport {
   Status register_region(const Region& region) override;
   Status metadata(std::vector<std::byte>* out) override;
   Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) override;
+  void name_peer(PeerId peer, const std::string& name) override;
   PeerState poll_peer(PeerId peer, Status* error) override;
   void remove_peer(PeerId peer) override;
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
@@ -191,6 +193,12 @@ Status RouterTransport::begin_add_peer(PeerId id, std::span<const std::byte> met
   return Status::ok();
 }
 
+void RouterTransport::name_peer(PeerId id, const std::string& name) {
+  base_->name_peer(id, name);
+  const auto entry = peers_.find(id);
+  if (entry != peers_.end() && !name.empty()) entry->second.called = "peer " + name;
+}
+
 void RouterTransport::refuse_p2p(PeerId id, Peer* peer, std::string why) {
   peer->paths.p2p = {false, std::move(why)};
   p2p()->remove_peer(id);
@@ -257,7 +265,7 @@ PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
     return PeerState::kFailed;
   }
   if (options_.choice == PathChoice::kAuto) {
-    advice_.push_back("a peer's device memory is reached by NIXL, not by p2p: " + peer->paths.p2p.reason);
+    advice_.push_back(peer->called + ": its device memory is reached by NIXL, not by p2p: " + peer->paths.p2p.reason);
   }
   return PeerState::kReady;
 }
@@ -421,7 +429,7 @@ bool cheapest_path(const PeerPaths& paths, const SliceShape& shape, DataPath* ou
   bool is_found = false;
   double least = 0;
   for (const auto& [path, state] : all) {
-    if (!state->is_available) continue;
+    if (!state->is_available || (path == DataPath::kBounce && !paths.bounces_device)) continue;
     const double cost = estimate_us(path, shape);
     if (is_found && cost >= least) continue;
     is_found = true;
@@ -429,6 +437,16 @@ bool cheapest_path(const PeerPaths& paths, const SliceShape& shape, DataPath* ou
     *out = path;
   }
   return is_found;
+}
+
+DataPath path_of_slice(const PeerPaths& paths, bool is_device, std::span<const PlanGroup> groups,
+                       const BounceThresholds* bounce) {
+  DataPath cheapest = DataPath::kHost;
+  if (is_device && cheapest_path(paths, shape_of(groups), &cheapest) && cheapest == DataPath::kP2p) return cheapest;
+  const bool can_bounce = bounce != nullptr && paths.bounce.is_available && paths.bounces_device == is_device;
+  if (can_bounce && is_worth_bouncing(groups, *bounce)) return DataPath::kBounce;
+  if (!is_device) return DataPath::kHost;
+  return can_bounce && !paths.rdma.is_available ? DataPath::kBounce : DataPath::kRdma;
 }
 
 std::unique_ptr<Transport> make_router_transport(std::unique_ptr<Transport> base, const RouterOptions& options) {

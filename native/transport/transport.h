@@ -102,6 +102,8 @@ class Transport {
 
   // Starts to connect; poll_peer says when the peer may be posted to. `metadata` is untrusted: every length is checked.
   virtual Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) = 0;
+  // What its advice calls a peer that was added.
+  virtual void name_peer(PeerId peer, const std::string& name) { (void)peer, (void)name; }
   virtual PeerState poll_peer(PeerId peer, Status* error) = 0;
 
   // The caller has no batch to this peer in flight (quarantined ones may exist). Idempotent.

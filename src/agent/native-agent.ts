@@ -12,7 +12,7 @@ import { typedError } from './native-error.js';
 import { type NativeNotice, readNotices } from './notice-records.js';
 import { choosePath } from './path-choice.js';
 import { PeerWatches } from './peer-watches.js';
-import { sliceShape } from './slice-shape.js';
+import { PreparedFragments } from './prepared-fragments.js';
 import type {
   CloseReport,
   DataPath,
@@ -93,8 +93,7 @@ class NativeTransferAgent implements TransferAgent {
   readonly #watches: PeerWatches;
   readonly #advice: string[] = [];
   #onAdvice: ((message: string) => void) | null = null;
-  /** Of prepared fragments, so that a plan made of the same ones can be explained. */
-  readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
+  readonly #prepared = new PreparedFragments();
   #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
   #hasDeviceMemory = false;
   #closing: Promise<CloseReport> | null = null;
@@ -178,7 +177,7 @@ class NativeTransferAgent implements TransferAgent {
   }
 
   async addPeer(metadata: Uint8Array, peerId: string): Promise<PeerHandle> {
-    const peer = (await this.#ask((native) => native.addPeer(metadata), peerId)) as PeerHandle;
+    const peer = (await this.#ask((native) => native.addPeer(metadata, peerId), peerId)) as PeerHandle;
     this.#peerNames.set(peer, peerId);
     return peer;
   }
@@ -186,6 +185,7 @@ class NativeTransferAgent implements TransferAgent {
   async removePeer(peer: PeerHandle): Promise<void> {
     const removed = this.#ask((native) => native.removePeer(peer));
     this.#peerNames.delete(peer);
+    this.#prepared.remove(peer);
     return removed;
   }
 
@@ -197,7 +197,7 @@ class NativeTransferAgent implements TransferAgent {
   ): FragmentTable {
     const records = fragmentRecords(local, remote, fragments);
     const table = attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
-    this.#prepared.set(fragments, table);
+    this.#prepared.add(peer, fragments, table);
     return table;
   }
 
@@ -289,9 +289,14 @@ class NativeTransferAgent implements TransferAgent {
 
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation {
     if (!this.#peerNames.has(peer)) throw new ArgumentError(`unknown peer ${peer}`);
-    const [first] = plan.groups;
-    const table = first === undefined ? 0 : (this.#prepared.get(first.fragments) ?? 0);
-    const found = attempt(() => this.#native.explain(peer, sliceShape(plan), table));
+    const records = plan.groups.flatMap(({ fragments, slotPairs }, index) => {
+      const table = this.#prepared.find(peer, fragments);
+      if (table === null) throw new ArgumentError(`group ${index}: its fragments were not prepared for this peer`);
+      return [table, slotPairs.length];
+    });
+    const length = plan.groups.reduce((slots, { slotPairs }) => slots + slotPairs.length, 0);
+    const pairs = this.#joinedPairs(plan.groups, length);
+    const found = attempt(() => this.#native.explain(peer, Float64Array.from(records), pairs));
     const all = DATA_PATHS.map((path, index): PathAlternative => {
       return {
         path,
@@ -300,7 +305,8 @@ class NativeTransferAgent implements TransferAgent {
         estimatedUs: found.costs[2 * index + 1] ?? 0,
       };
     });
-    return { ...choosePath(all, found, PATHS[this.kind], this.#bounce, plan.stats), advice: [...this.#advice] };
+    const taken = { isDevice: found.isDevice, path: DATA_PATHS[found.path] as DataPath };
+    return { ...choosePath(all, taken, PATHS[this.kind], this.#bounce, plan), advice: [...this.#advice] };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {
@@ -345,7 +351,7 @@ class NativeTransferAgent implements TransferAgent {
     return this.#head;
   }
 
-  #joinedPairs(groups: readonly SubmissionGroup[], length: number): Int32Array {
+  #joinedPairs(groups: readonly Pick<SubmissionGroup, 'slotPairs'>[], length: number): Int32Array {
     if (this.#pairs.length < length) this.#pairs = new Int32Array(2 * length);
     let at = 0;
     for (const { slotPairs } of groups) {
