@@ -74,7 +74,10 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
   const double device = to_number(info, 6, "device");
   if (device != -1) choice.device = to_device(info.Env(), device);
   const double blocks = to_number(info, 7, "copyBlocks");
-  if (blocks != 0) choice.copy_blocks = static_cast<unsigned>(to_size(info.Env(), blocks, "copyBlocks"));
+  if (!(blocks >= 0 && blocks <= kMostCopyBlocks)) {
+    throw_argument(info.Env(), "copyBlocks must be a whole number from 1 to " + std::to_string(kMostCopyBlocks));
+  }
+  choice.copy_blocks = static_cast<unsigned>(to_size(info.Env(), blocks, "copyBlocks"));
   const auto bounce = to_array<Napi::Float64Array>(info, 8, napi_float64_array, "bounce");
   if (bounce.ElementLength() > 0) {
     choice.bounce = read_bounce_options(info.Env(), bounce.Data(), bounce.ElementLength());

@@ -53,6 +53,7 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   out.Set("path", Napi::Number::New(env, static_cast<double>(path)));
   out.Set("costs", costs);
   out.Set("reasons", reasons);
+  out.Set("hostSpeed", Napi::String::New(env, paths.host_speed));
   return out;
 }
 

@@ -51,6 +51,8 @@ class BouncePath final : public Transport {
   }
   std::vector<Region> peer_regions(PeerId peer) const override { return base_->peer_regions(peer); }
   PeerPaths peer_paths(PeerId peer) const override;
+  void name_peer(PeerId peer, const std::string& name) override { base_->name_peer(peer, name); }
+  std::string measured_speed(PeerId peer, MemoryKind kind) const override { return base_->measured_speed(peer, kind); }
   BatchLimits limits() const override { return base_->limits(); }
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override {
     return base_->post(batch, peer, runs);

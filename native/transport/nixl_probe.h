@@ -1,15 +1,17 @@
 #pragma once
 
-#include <algorithm>
 #include <array>
 #include <cstddef>
+#include <deque>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
 #include "core/status.h"
 #include "device/device_pool.h"
-#include "transport/region_table.h"
+#include "transport/nixl_speed.h"
+#include "transport/transport.h"
 
 namespace kvt::nixl {
 
@@ -45,23 +47,47 @@ class ProbeMemory {
   std::unique_ptr<DevicePool> pool_;
 };
 
-// Role: the writes that probe one peer with one kind of memory, one after the other.
-struct Probe {
-  static constexpr int kFewest = 3;
-  static constexpr int kMost = 8;
+// Role: times writes into the probe memory of peers that were just added, one after the other, and tells what it found.
+// Ownership: borrows the transport, through which it writes.
+class PeerProbes {
+ public:
+  explicit PeerProbes(Transport* transport) : transport_(transport) {}
 
-  MemoryKind kind = MemoryKind::kHost;
-  Region from;
-  Region to;
-  std::optional<BatchId> batch;  // in flight
-  TimePoint posted_at;
-  int count = 0;
-  double best = 0;  // bytes a microsecond
-  bool is_over = false;
+  // Probes have ids above those of the engine and of the bounce path.
+  static bool is_probe(BatchId batch) { return batch >= kFirst; }
 
-  std::size_t bytes() const { return std::min(from.size, to.size); }
-  // The first write connects; later ones are undisturbed at some time.
-  void note(TimePoint now, double fast_enough);
+  // With every kind of memory that both sides have for it.
+  void plan(PeerId peer, const ProbeMemory& from, const std::vector<Region>& to);
+  // Goes on; true once it is over, by the time at the latest.
+  bool run(PeerId peer, SpeedWatch* speed);
+  // What of it is in flight still ends.
+  void drop(PeerId peer);
+  void poll_dropped();
+  bool is_idle() const;
+
+ private:
+  static constexpr BatchId kFirst = BatchId{3} << 62;
+
+  struct Probe {
+    MemoryKind kind = MemoryKind::kHost;
+    Run run;
+    std::optional<BatchId> batch;  // in flight
+    TimePoint posted_at;
+    int count = 0;
+    double best = 0;  // bytes a microsecond
+  };
+  struct Peer {
+    std::deque<Probe> left;
+    TimePoint ends_at;
+  };
+
+  // Null while it is in flight.
+  std::optional<BatchResult> step(PeerId peer, Probe* probe);
+
+  Transport* transport_;
+  std::unordered_map<PeerId, Peer> peers_;
+  std::vector<BatchId> dropped_;
+  BatchId last_ = kFirst;
 };
 
 }  // namespace kvt::nixl

@@ -81,12 +81,11 @@ void SpeedWatch::ended(PeerId peer, MemoryKind kind, std::size_t bytes, std::siz
   lane.busy_since = now;
   lane.bytes += bytes;
   lane.runs += runs;
+  if (bytes == 0) lane.clear_window();
   if (lane.bytes < (kind == MemoryKind::kDevice ? kDeviceWindow : kHostWindow)) return;
   const std::chrono::duration<double, std::micro> moving = lane.busy - lane.runs * kPerRun;
   const auto moved = static_cast<double>(lane.bytes);
-  lane.busy = std::chrono::nanoseconds(0);
-  lane.bytes = 0;
-  lane.runs = 0;
+  lane.clear_window();
   // What descriptors explain tells nothing of the path.
   if (moving.count() <= 0) return;
   lane.best = std::max(lane.best, moved / moving.count());

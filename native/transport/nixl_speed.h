@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "transport/transport.h"
@@ -32,8 +33,10 @@ class SpeedWatch {
 
   // Batches under way. Several may be; together they say how fast the path is.
   void began(PeerId peer, MemoryKind kind, TimePoint now);
+  // `bytes` 0: it failed, and tells nothing.
   void ended(PeerId peer, MemoryKind kind, std::size_t bytes, std::size_t runs, TimePoint now);
 
+  void tell(std::string advice) { advice_.push_back(std::move(advice)); }
   // What the probe of a peer found, in words; empty when there was none.
   std::string measured(PeerId peer, MemoryKind kind) const;
   void take_advice(std::vector<std::string>* out);
@@ -51,6 +54,12 @@ class SpeedWatch {
     double best = 0;
     double probed = 0;
     bool is_told = false;
+
+    void clear_window() {
+      busy = std::chrono::nanoseconds(0);
+      bytes = 0;
+      runs = 0;
+    }
   };
   struct Peer {
     std::string called;

@@ -442,8 +442,9 @@ bool P2pTransport::close() {
 
 std::unique_ptr<Transport> make_p2p_transport(const P2pOptions& options, Status* error) {
   *error = Status::ok();
-  if (options.device < 0 || options.max_blocks == 0) {
-    *error = Status(StatusCode::kInvalidArgument, "a p2p agent needs a GPU's number and at least one block");
+  if (options.device < 0 || options.max_blocks == 0 || options.max_blocks > kMostCopyBlocks) {
+    *error = Status(StatusCode::kInvalidArgument, "a p2p agent needs a GPU's number, and 1 to " +
+                                                      std::to_string(kMostCopyBlocks) + " blocks for a copy");
     return nullptr;
   }
   return std::make_unique<P2pTransport>(options);

@@ -123,6 +123,12 @@ class Transport {
     return {};
   }
 
+  // How fast memory of a kind was found to move to a ready peer, in words; empty when it was not measured.
+  virtual std::string measured_speed(PeerId peer, MemoryKind kind) const {
+    (void)peer, (void)kind;
+    return {};
+  }
+
   virtual BatchLimits limits() const = 0;
   // Of batches between device memories.
   virtual BatchLimits device_limits() const { return limits(); }

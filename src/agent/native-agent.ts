@@ -47,7 +47,7 @@ export interface AgentOptions {
   readonly path?: 'auto' | 'p2p' | 'rdma' | 'bounce';
   /** The GPU of this agent, opened with it; default: opened by the first device pool. NIXL finds CUDA more surely when it is given. */
   readonly device?: number;
-  /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs. Default 16. */
+  /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs: 1 to 1024. Default 16. */
   readonly copyBlocks?: number;
   /**
    * Default: no bounce path. The arena is memory of `device` where that is given to a `nixl` agent, and pages there are bounced; else it is
@@ -117,7 +117,8 @@ class NativeTransferAgent implements TransferAgent {
     if (name.length === 0) throw new ArgumentError('an agent needs a name');
     // NaN is how native code is told that no link is modelled.
     if (Number.isNaN(linkGbps)) throw new ArgumentError('linkGbps must be a number of gigabits a second');
-    if (copyBlocks === 0) throw new ArgumentError('copyBlocks must be 1 or more');
+    if (copyBlocks !== undefined && !(Number.isSafeInteger(copyBlocks) && copyBlocks >= 1 && copyBlocks <= 1024))
+      throw new ArgumentError(`copyBlocks must be a whole number from 1 to 1024, not ${copyBlocks}`);
     this.kind = kind;
     this.name = `${name}-${randomBytes(8).toString('hex')}`;
     this.#bounce =
@@ -306,7 +307,9 @@ class NativeTransferAgent implements TransferAgent {
       };
     });
     const taken = { isDevice: found.isDevice, path: DATA_PATHS[found.path] as DataPath };
-    return { ...choosePath(all, taken, PATHS[this.kind], this.#bounce, plan), advice: [...this.#advice] };
+    const plain = PATHS[this.kind];
+    const host = found.hostSpeed === '' ? plain : { ...plain, reason: `${plain.reason}; ${found.hostSpeed}` };
+    return { ...choosePath(all, taken, host, this.#bounce, plan), advice: [...this.#advice] };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {

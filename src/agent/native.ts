@@ -36,6 +36,8 @@ export interface NativeAgent {
     /** (1 when it can be taken, estimated microseconds) of each path, in the order of `DataPath` of native/core/path_cost.h. */
     readonly costs: Float64Array;
     readonly reasons: readonly string[];
+    /** How fast host memory was found to move to the peer, in words; empty when it was not measured. */
+    readonly hostSpeed: string;
   };
   /** A notice of kind 2 with this number follows when the process that published the metadata has ended. */
   watchProcess(watch: number, metadata: Uint8Array): Promise<void>;
