@@ -163,7 +163,9 @@ Napi::Value query_device_event(const Napi::CallbackInfo& info, Environment* envi
 void fail_device_event(const Napi::CallbackInfo& info, Environment* environment) {
   std::string message = to_text(info, 1, "message");
   const auto event = environment->desk().find_event(to_event(info));
-  if (event != nullptr) event->fail(std::move(message));
+  if (event == nullptr) return;
+  event->fail(std::move(message));
+  environment->tell_events_changed();
 }
 
 void release_device_event(const Napi::CallbackInfo& info, Environment* environment) {

@@ -24,6 +24,10 @@ void Environment::remove(const AgentSession* session) {
   std::erase_if(sessions_, [session](const auto& held) { return held.get() == session; });
 }
 
+void Environment::tell_events_changed() const {
+  for (const auto& session : sessions_) session->engine->push(EventsChanged{});
+}
+
 MemoryLease Environment::lease(Napi::Env env, std::uintptr_t address, std::size_t size, const char* what,
                                Region* region) const {
   for (const std::shared_ptr<AgentSession>& session : sessions_) {

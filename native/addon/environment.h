@@ -25,6 +25,8 @@ class Environment {
 
   void add(std::shared_ptr<AgentSession> session) { sessions_.push_back(std::move(session)); }
   void remove(const AgentSession* session);
+  // An event that any agent's submissions may wait for was settled by a call.
+  void tell_events_changed() const;
 
   // A lease on whichever agent of this environment owns [address, address + size); throws naming `what` when none does.
   // `region`, where wanted, gets the region that the bytes lie in: nobody may touch them before having asked its kind.

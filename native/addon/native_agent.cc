@@ -87,12 +87,17 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
   const double device = to_number(info, 6, "device");
   if (device != -1) choice.device = to_device(info.Env(), device);
   const double blocks = to_number(info, 7, "copyBlocks");
-  if (blocks != 0) choice.copy_blocks = static_cast<unsigned>(to_size(info.Env(), blocks, "copyBlocks"));
+  if (!(blocks >= 0 && blocks <= kMostCopyBlocks)) {
+    throw_argument(info.Env(), "copyBlocks must be a whole number from 1 to " + std::to_string(kMostCopyBlocks));
+  }
+  choice.copy_blocks = static_cast<unsigned>(to_size(info.Env(), blocks, "copyBlocks"));
   const auto bounce = to_array<Napi::Float64Array>(info, 8, napi_float64_array, "bounce");
   if (bounce.ElementLength() > 0) {
     choice.bounce = read_bounce_options(info.Env(), bounce.Data(), bounce.ElementLength());
     choice.bounce->gauges = std::make_shared<BounceGauges>();
     gauges_ = choice.bounce->gauges;
+    bounces_ = thresholds_of(*choice.bounce);
+    bounces_->is_forced |= choice.path == "bounce";
   }
   choice.notes = notes_;
   const Status status = choose_transport(choice, &factory_);
@@ -205,6 +210,7 @@ Napi::Value NativeAgent::add_peer(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
   const auto metadata = to_array<Napi::Uint8Array>(info, 0, napi_uint8_array, "metadata");
+  std::string name = to_text(info, 1, "name");
   const PeerId peer = ++last_peer_;
   std::vector<std::byte> bytes(metadata.ByteLength());
   if (!bytes.empty()) std::memcpy(bytes.data(), metadata.Data(), bytes.size());
@@ -220,7 +226,8 @@ Napi::Value NativeAgent::add_peer(const Napi::CallbackInfo& info) {
           }
           return Napi::Number::New(e, peer);
         });
-      }});
+      },
+      std::move(name)});
   return reply->promise();
 }
 

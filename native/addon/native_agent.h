@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -10,6 +11,7 @@
 #include "addon/environment.h"
 #include "addon/napi_setup.h"
 #include "core/bounce_gauges.h"
+#include "core/bounce_plan.h"
 #include "core/fragment_table.h"
 #include "core/note_gauges.h"
 #include "engine/agent_engine.h"
@@ -82,6 +84,12 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   std::shared_ptr<const ReadyEvent> find_event(Napi::Env env, double handle) const;
   MemoryKind check_pool(Napi::Env env, std::size_t fragment, const char* side, const RegionTable& regions,
                         const SlotPool& pool) const;
+  // Numbers of a group's record: fragment table, and how many slot numbers are its own.
+  static constexpr std::size_t kGroupRecord = 2;
+  // Group `index` of a slice; its slots begin at `begin`, which moves past them. Throws where something is wrong, or
+  // where its kind of memory is not that of the group before.
+  PlanGroup read_group(Napi::Env env, PeerId peer, std::size_t index, const double* record,
+                       const Napi::Int32Array& slots, std::size_t* begin, MemoryKind* kind) const;
   // Whether memory of one kind can be written to memory of the other at this peer.
   void check_reachable(Napi::Env env, const PeerRecord& peer, MemoryKind from, MemoryKind to) const;
   void deliver(Napi::Env env, std::vector<Notice>* notices);
@@ -94,6 +102,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   std::shared_ptr<AgentSession> session_;
   std::shared_ptr<const BounceGauges> gauges_;  // null: no arena
   std::shared_ptr<NoteGauges> notes_ = std::make_shared<NoteGauges>();
+  std::optional<BounceThresholds> bounces_;  // absent: no arena
   State state_ = State::kNew;
   std::unordered_map<PeerId, PeerRecord> peers_;
   std::unordered_map<std::uint32_t, Table> tables_;

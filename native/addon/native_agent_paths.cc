@@ -13,20 +13,24 @@
 
 namespace kvt {
 
-// (peer, [bytes, runs, slots], fragment table or 0) -> { path, states: [available, us] for each path, reasons }.
+// (peer, [table, slot numbers] of each group, slot pairs) ->
+//   { isDevice, path, costs: [available, us] for each path, reasons }.
 Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
   const auto peer_id = static_cast<PeerId>(to_size(env, to_number(info, 0, "peer"), "peer"));
   const auto peer = peers_.find(peer_id);
   if (peer == peers_.end()) throw_argument(env, "unknown peer " + std::to_string(peer_id));
-  const auto numbers = to_array<Napi::Float64Array>(info, 1, napi_float64_array, "shape");
-  if (numbers.ElementLength() != 3) throw_argument(env, "a shape has three numbers");
-  const SliceShape shape{.bytes = to_size(env, numbers[0], "bytes"),
-                         .runs = to_size(env, numbers[1], "runs"),
-                         .slots = to_size(env, numbers[2], "slots")};
-  const auto table = tables_.find(static_cast<std::uint32_t>(to_size(env, to_number(info, 2, "table"), "table")));
-  const bool is_device = table != tables_.end() && table->second.kind == MemoryKind::kDevice;
+  const auto records = to_array<Napi::Float64Array>(info, 1, napi_float64_array, "groups");
+  const auto slots = to_array<Napi::Int32Array>(info, 2, napi_int32_array, "slotPairs");
+  std::size_t begin = 0;
+  MemoryKind kind = MemoryKind::kHost;
+  std::vector<PlanGroup> groups;
+  for (std::size_t i = 0; i + kGroupRecord <= records.ElementLength(); i += kGroupRecord) {
+    groups.push_back(read_group(env, peer_id, groups.size(), records.Data() + i, slots, &begin, &kind));
+  }
+  const bool is_device = kind == MemoryKind::kDevice;
+  const SliceShape shape = shape_of(groups);
 
   const PeerPaths& paths = peer->second.paths;
   // In the order of DataPath; host memory has one way, whichever the base transport is.
@@ -36,8 +40,6 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
     bounce = {false, is_device ? "the bounce arena is host memory" : "the bounce arena is device memory"};
   }
   const PathState* states[kDataPathCount] = {&host, &paths.rdma, &paths.p2p, &bounce};
-  DataPath path = DataPath::kHost;
-  if (is_device) (void)cheapest_path(paths, shape, &path);
   Napi::Float64Array costs = Napi::Float64Array::New(env, kDataPathCount * 2);
   const Napi::Array reasons = Napi::Array::New(env, kDataPathCount);
   for (std::size_t i = 0; i < kDataPathCount; ++i) {
@@ -45,11 +47,13 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
     costs.Data()[2 * i + 1] = estimate_us(static_cast<DataPath>(i), shape);
     reasons.Set(static_cast<std::uint32_t>(i), Napi::String::New(env, states[i]->reason));
   }
+  const DataPath path = path_of_slice(paths, is_device, groups, bounces_ ? &*bounces_ : nullptr);
   const Napi::Object out = Napi::Object::New(env);
   out.Set("isDevice", Napi::Boolean::New(env, is_device));
   out.Set("path", Napi::Number::New(env, static_cast<double>(path)));
   out.Set("costs", costs);
   out.Set("reasons", reasons);
+  out.Set("hostSpeed", Napi::String::New(env, paths.host_speed));
   return out;
 }
 

@@ -14,7 +14,6 @@ namespace {
 
 // A submission's head, then (table, slot numbers) for each group, as src/agent/native-agent.ts writes it.
 constexpr std::size_t kSubmissionHead = 5;
-constexpr std::size_t kGroupRecord = 2;
 
 }  // namespace
 
@@ -97,6 +96,26 @@ void NativeAgent::read_note(const Napi::CallbackInfo& info, Submission* submissi
   }
 }
 
+PlanGroup NativeAgent::read_group(Napi::Env env, PeerId peer, std::size_t index, const double* record,
+                                  const Napi::Int32Array& slots, std::size_t* begin, MemoryKind* kind) const {
+  const auto table = tables_.find(static_cast<std::uint32_t>(to_size(env, record[0], "fragments")));
+  if (table == tables_.end() || table->second.peer != peer) {
+    throw_argument(env, "group " + std::to_string(index) + ": unknown fragment table for this peer");
+  }
+  if (index > 0 && table->second.kind != *kind) {
+    throw_argument(env, "group " + std::to_string(index) + ": one submission cannot mix host and device memory");
+  }
+  *kind = table->second.kind;
+  const std::uint64_t length = to_size(env, record[1], "slotPairs length");
+  if (length % 2 != 0 || length > slots.ElementLength() - *begin) {
+    throw_argument(env, "group " + std::to_string(index) + ": slotPairs must hold whole pairs");
+  }
+  const std::int32_t* pairs = slots.Data() + *begin;
+  check_slot_pairs(env, index, *table->second.table, pairs, length);
+  *begin += length;
+  return {table->second.table, std::vector<std::int32_t>(pairs, pairs + length)};
+}
+
 void NativeAgent::submit(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
@@ -133,24 +152,9 @@ void NativeAgent::submit(const Napi::CallbackInfo& info) {
   MemoryKind kind = MemoryKind::kHost;
   for (std::size_t i = 0; i < group_count; ++i) {
     const double* group = record + kSubmissionHead + i * kGroupRecord;
-    const auto table = tables_.find(static_cast<std::uint32_t>(to_size(env, group[0], "fragments")));
-    if (table == tables_.end() || table->second.peer != submission.peer) {
-      throw_argument(env, "group " + std::to_string(i) + ": unknown fragment table for this peer");
-    }
-    if (i > 0 && table->second.kind != kind) {
-      throw_argument(env, "group " + std::to_string(i) + ": one submission cannot mix host and device memory");
-    }
-    kind = table->second.kind;
-    const std::uint64_t length = to_size(env, group[1], "slotPairs length");
-    if (length % 2 != 0 || length > slots.ElementLength() - begin) {
-      throw_argument(env, "group " + std::to_string(i) + ": slotPairs must hold whole pairs");
-    }
-    const std::int32_t* pairs = slots.Data() + begin;
-    check_slot_pairs(env, i, *table->second.table, pairs, length);
     if (has_ticket && i >= key_count) throw_argument(env, "a submission with a ticket names a key for each group");
-    submission.groups.push_back({table->second.table, std::vector<std::int32_t>(pairs, pairs + length),
-                                 has_ticket ? static_cast<std::uint32_t>(to_size(env, keys[i], "key")) : 0});
-    begin += length;
+    submission.groups.push_back(read_group(env, submission.peer, i, group, slots, &begin, &kind));
+    if (has_ticket) submission.groups.back().key = static_cast<std::uint32_t>(to_size(env, keys[i], "key"));
   }
   if (!live_.insert(submission.id).second) {
     throw_argument(env, "submission " + std::to_string(static_cast<std::int64_t>(submission.id)) + " exists already");

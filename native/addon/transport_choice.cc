@@ -90,6 +90,7 @@ Status choose_transport(const TransportChoice& choice, TransportFactory* out) {
     options.agent_name = choice.agent_name;
     options.library_path = choice.nixl_library;
     options.package_tree = choice.nixl_package_tree;
+    options.probes = true;
     // On this thread, because JavaScript writes the environment here too.
     prepare_process_for_nixl();
     *out = with_paths([options](Status* error) { return make_nixl_transport(options, error); }, bounce, router);

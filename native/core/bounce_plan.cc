@@ -167,4 +167,17 @@ bool has_descriptors(std::span<const PlanGroup> groups, std::uint64_t count) {
   return true;
 }
 
+bool is_worth_bouncing(std::span<const PlanGroup> groups, const BounceThresholds& thresholds) {
+  if (thresholds.is_forced) return true;
+  std::uint64_t bytes = 0;
+  for (const PlanGroup& group : groups) {
+    bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
+  }
+  // At least so many, and so many that they are small on average.
+  const std::uint64_t average = std::max<std::uint64_t>(thresholds.max_average_descriptor_bytes, 1);
+  const std::uint64_t enough =
+      std::max<std::uint64_t>({thresholds.min_descriptor_count, (bytes + average - 1) / average, 1});
+  return has_descriptors(groups, enough);
+}
+
 }  // namespace kvt

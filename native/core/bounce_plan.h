@@ -96,4 +96,15 @@ std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_ch
 // that.
 bool has_descriptors(std::span<const PlanGroup> groups, std::uint64_t count);
 
+// Which slices are bounced that can be.
+struct BounceThresholds {
+  // At least so many descriptors ...
+  std::uint64_t min_descriptor_count = 1024;
+  // ... of at most this many bytes on average.
+  std::uint64_t max_average_descriptor_bytes = std::uint64_t{16} << 10;
+  // All of them.
+  bool is_forced = false;
+};
+bool is_worth_bouncing(std::span<const PlanGroup> groups, const BounceThresholds& thresholds);
+
 }  // namespace kvt

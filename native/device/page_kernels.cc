@@ -24,6 +24,22 @@ unsigned turn_of(const CopyArguments& arguments, unsigned workers) {
   return tiles / kTurn >= 2 * workers ? kTurn : 1;
 }
 
+// Whether the image is not one for this GPU or driver. Anything else, such as a GPU without memory, may pass.
+bool is_unfit(cuda::Result result) {
+  switch (result) {
+    case cuda::kErrorInvalidImage:
+    case cuda::kErrorNoBinaryForGpu:
+    case cuda::kErrorInvalidPtx:
+    case cuda::kErrorJitCompilerNotFound:
+    case cuda::kErrorUnsupportedPtxVersion:
+    case cuda::kErrorJitDisabled:
+    case cuda::kErrorNotSupported:
+      return true;
+    default:
+      return false;
+  }
+}
+
 }  // namespace
 
 Status PageKernels::load(std::shared_ptr<const CudaContext> context, std::unique_ptr<PageKernels>* out) {
@@ -63,11 +79,14 @@ Status PageKernels::load_image() {
   const void* image = kernel_image().data();
   const bool has_libraries = api.cuLibraryLoadData != nullptr && api.cuLibraryGetKernel != nullptr &&
                              api.cuKernelGetFunction != nullptr && api.cuLibraryUnload != nullptr;
-  Status status = has_libraries
-                      ? api.check(api.cuLibraryLoadData(&library_, image, nullptr, nullptr, 0, nullptr, nullptr, 0),
-                                  "cuLibraryLoadData")
-                      : api.check(api.cuModuleLoadData(&module_, image), "cuModuleLoadData");
+  const cuda::Result result = has_libraries
+                                  ? api.cuLibraryLoadData(&library_, image, nullptr, nullptr, 0, nullptr, nullptr, 0)
+                                  : api.cuModuleLoadData(&module_, image);
+  const Status status = api.check(result, has_libraries ? "cuLibraryLoadData" : "cuModuleLoadData");
   if (status.is_ok()) return status;
+  if (!is_unfit(result)) {
+    return Status(status.code(), "the GPU kernels cannot be loaded on " + context_->name() + ": " + status.message());
+  }
   return Status(StatusCode::kCapability,
                 "the embedded GPU kernels do not load on " + context_->name() + ": " + status.message() +
                     "; they are made for compute capability 8.0 and newer and the driver of the CUDA release they were "

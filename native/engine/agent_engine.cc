@@ -144,6 +144,7 @@ void AgentEngine::handle_one(AddPeer& command) {
     command.reply(status, {}, {});
     return;
   }
+  transport_->name_peer(command.peer, command.name);
   connecting_.emplace(command.peer, std::move(command.reply));
 }
 

@@ -42,6 +42,7 @@ struct AddPeer {
   PeerId peer = 0;
   std::vector<std::byte> metadata;
   PeerReply reply;
+  std::string name = {};  // for advice; may be empty
 };
 struct RemovePeer {
   PeerId peer = 0;

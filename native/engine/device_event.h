@@ -37,7 +37,10 @@ class DeviceEvent final : public ReadyEvent {
     return EventState::kFailed;
   }
 
-  // The work before it failed in a way that the device does not know of. Changes nothing once it has settled.
+  EventState known_state() const override { return state_.load(std::memory_order_acquire); }
+
+  // The work before it failed in a way that the device does not know of. Changes nothing once it has settled, which is
+  // when somebody was told so: what its stream has passed meanwhile fails all the same.
   void fail(std::string message) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_.load(std::memory_order_relaxed) != EventState::kPending) return;

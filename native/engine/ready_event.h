@@ -21,6 +21,8 @@ class ReadyEvent {
 
   // Final once it is not kPending. Any thread.
   virtual EventState state() const = 0;
+  // The same without asking a device, so that it may lag behind; for looks that come often.
+  virtual EventState known_state() const { return state(); }
   // Why it failed. Only after state() said kFailed.
   virtual const std::string& failure() const = 0;
   // A mark in a device's queue, that a device can wait for and that nobody settles by a call; null for others.

@@ -117,10 +117,28 @@ void TransferLoop::forget_peer_if_ended(PeerId peer) {
 
 bool TransferLoop::step() {
   if (polls_events()) events_changed();
+  stop_behind_failed_events();
   poll_batches();
   collect_released();
   collect_drained();
   return post_next();
+}
+
+bool TransferLoop::fails_with_event(Transfer* transfer, EventState state) {
+  if (state != EventState::kFailed) return false;
+  transfer->outcome = Outcome::kFailed;
+  transfer->error =
+      Status(StatusCode::kTransport, "the work before the transfer failed: " + transfer->after->failure());
+  return true;
+}
+
+void TransferLoop::stop_behind_failed_events() {
+  for (const auto& [id, batch] : batches_) {
+    if (!batch.is_whole) continue;
+    Transfer& transfer = transfers_.at(batch.submission);
+    if (transfer.after == nullptr || transfer.outcome != Outcome::kTransferred) continue;
+    if (fails_with_event(&transfer, transfer.after->known_state())) transport_->cancel(id);
+  }
 }
 
 void TransferLoop::poll_batches() {
@@ -199,8 +217,8 @@ bool TransferLoop::is_postable(SubmissionId id, Transfer* transfer) {
         scheduler_.park();
         return false;
       case EventState::kFailed:
-        stop(id, transfer, Outcome::kFailed,
-             Status(StatusCode::kTransport, "the work before the transfer failed: " + transfer->after->failure()));
+        (void)fails_with_event(transfer, EventState::kFailed);
+        stop(id, transfer, Outcome::kFailed, std::move(transfer->error));
         return false;
       case EventState::kReached:
         transfer->after.reset();
@@ -272,8 +290,10 @@ void TransferLoop::post(SubmissionId id, Transfer* transfer) {
 
 void TransferLoop::end_batch(BatchId id, const Batch& batch, BatchResult result) {
   Transfer& transfer = transfers_.at(batch.submission);
+  const bool is_behind_event = batch.is_whole && transfer.after != nullptr;
   if (result.state == BatchState::kDone) {
-    transfer.bytes += batch.bytes;
+    // The copy has run, so that the event is reached or has failed, and nothing can change that once it was asked.
+    if (!is_behind_event || !fails_with_event(&transfer, transfer.after->state())) transfer.bytes += batch.bytes;
     settle_if_ended(batch.submission, &transfer);
     return;
   }

@@ -111,6 +111,10 @@ class TransferLoop {
   void post(SubmissionId id, Transfer* transfer);
   // What of it is posted is not wanted any more.
   void cancel_batches(SubmissionId id);
+  // Slices that wait on the device for an event which failed since are taken back.
+  void stop_behind_failed_events();
+  // True: the event that a slice was queued behind has failed, and the slice with it.
+  static bool fails_with_event(Transfer* transfer, EventState state);
   BatchResult post_runs(BatchId batch, Transfer* transfer, std::size_t* bytes);
   BatchResult post_whole(BatchId batch, Transfer* transfer, std::size_t* bytes);
   void end_batch(BatchId id, const Batch& batch, BatchResult result);

@@ -1,148 +1,18 @@
 // Two agents of one process move pages between their GPUs (or within the one there is). Needs a GPU.
 #include <gtest/gtest.h>
 
-#include <condition_variable>
-#include <functional>
-#include <mutex>
 #include <random>
 
 #include "device/kernel_reference.h"
 #include "device_fixture.h"
 #include "device_plan.h"
-#include "engine/agent_engine.h"
 #include "engine/device_event.h"
+#include "test_agent.h"
 #include "transport/p2p_metadata.h"
 #include "transport/p2p_transport.h"
 
 namespace kvt {
 namespace {
-
-constexpr auto kLimit = std::chrono::seconds(10);
-
-// An engine whose replies are waited for, as a test may.
-class TestAgent {
- public:
-  TestAgent(const std::string& name, int device, unsigned blocks = kDefaultCopyBlocks) {
-    const P2pOptions options{device, blocks};
-    const Status started = AgentEngine::start(
-        name, [options](Status* error) { return make_p2p_transport(options, error); },
-        [this](const Status& status) {
-          opening_ = status;
-          tell();
-        },
-        [this](std::vector<Notice> notices) {
-          const std::lock_guard<std::mutex> lock(mutex_);
-          for (Notice& notice : notices) notices_.push_back(std::move(notice));
-          changed_.notify_all();
-        },
-        &engine_);
-    EXPECT_TRUE(started.is_ok()) << started.message();
-    hear();
-  }
-  ~TestAgent() {
-    if (engine_ == nullptr) return;
-    if (!is_closed_) close();
-    EXPECT_TRUE(engine_->wait_closed(std::chrono::milliseconds(5000)));
-  }
-
-  const Status& opening() const { return opening_; }
-
-  CloseReport close() {
-    CloseReport report;
-    engine_->push(CloseAgent{std::chrono::steady_clock::now() + std::chrono::seconds(5), [&](const CloseReport& r) {
-                               report = r;
-                               tell();
-                             }});
-    hear();
-    is_closed_ = true;
-    return report;
-  }
-
-  Status allocate(std::size_t size, Region* out) {
-    Status result;
-    engine_->push(AllocateRegion{size, [&](const Status& status, const Region& region) {
-                                   result = status;
-                                   *out = region;
-                                   tell();
-                                 }});
-    hear();
-    return result;
-  }
-
-  Status register_region(const Region& region) {
-    Status result;
-    engine_->push(RegisterRegion{region, [&](const Status& status, const Region&) {
-                                   result = status;
-                                   tell();
-                                 }});
-    hear();
-    return result;
-  }
-
-  std::vector<std::byte> metadata() {
-    std::vector<std::byte> out;
-    engine_->push(GetMetadata{[&](const Status&, std::vector<std::byte> bytes) {
-      out = std::move(bytes);
-      tell();
-    }});
-    hear();
-    return out;
-  }
-
-  Status add_peer(PeerId peer, std::vector<std::byte> metadata) {
-    Status result;
-    engine_->push(
-        AddPeer{peer, std::move(metadata), [&](const Status& status, const std::vector<Region>&, const PeerPaths&) {
-                  result = status;
-                  tell();
-                }});
-    hear();
-    return result;
-  }
-
-  void submit(Submission submission) { engine_->push(std::move(submission)); }
-  void cancel(SubmissionId id) { engine_->push(CancelSubmission{id}); }
-
-  Notice settled(SubmissionId id) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    Notice found;
-    const bool is_there = changed_.wait_for(lock, kLimit, [&] {
-      for (const Notice& notice : notices_) {
-        if (notice.submission != id || notice.kind != NoticeKind::kCompletion) continue;
-        found = notice;
-        return true;
-      }
-      return false;
-    });
-    EXPECT_TRUE(is_there) << "submission " << id << " did not settle";
-    return found;
-  }
-  bool has_settled(SubmissionId id) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return std::any_of(notices_.begin(), notices_.end(), [id](const Notice& n) { return n.submission == id; });
-  }
-
- private:
-  void tell() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    ++told_;
-    changed_.notify_all();
-  }
-  void hear() {
-    std::unique_lock<std::mutex> lock(mutex_);
-    ASSERT_TRUE(changed_.wait_for(lock, kLimit, [this] { return told_ > heard_; })) << "no reply";
-    ++heard_;
-  }
-
-  std::shared_ptr<AgentEngine> engine_;
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int told_ = 0;
-  int heard_ = 0;
-  Status opening_;
-  std::vector<Notice> notices_;
-  bool is_closed_ = false;
-};
 
 class P2p : public DeviceTest {
  protected:
@@ -156,8 +26,8 @@ class P2p : public DeviceTest {
     std::shared_ptr<const CudaContext> receiver_context;
     KVT_ASSERT_OK(CudaContext::retain(receiver_device_, &receiver_context));
     KVT_ASSERT_OK(CudaStream::create(receiver_context, StreamPriority::kLow, &receiver_stream_));
-    writer_ = std::make_unique<TestAgent>("writer", 0);
-    receiver_ = std::make_unique<TestAgent>("receiver", receiver_device_);
+    writer_ = std::make_unique<TestAgent>("writer", p2p_on(0));
+    receiver_ = std::make_unique<TestAgent>("receiver", p2p_on(receiver_device_));
     KVT_ASSERT_OK(writer_->opening());
     KVT_ASSERT_OK(receiver_->opening());
     KVT_ASSERT_OK(writer_->allocate(kPool, &source_));
@@ -438,7 +308,7 @@ TEST_F(P2p, APeerThatClosedIsLostAndTheAgentGoesOn) {
   EXPECT_EQ(notice.error.code(), StatusCode::kPeerLost) << notice.error.message();
   EXPECT_TRUE(notice.drained);
 
-  TestAgent next("next", receiver_device_);
+  TestAgent next("next", p2p_on(receiver_device_));
   Region again;
   KVT_ASSERT_OK(next.allocate(kPool, &again));
   KVT_ASSERT_OK(writer_->add_peer(2, next.metadata()));

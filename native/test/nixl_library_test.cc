@@ -139,7 +139,8 @@ TEST_F(NixlSearch, TheCudaRuntimeIsLoadedFromCudaHomeAndSaidSo) {
   fs::copy_file(KVT_NIXL_FAKE_PARTIAL, root_ / "lib64/libcudart.so.13");
   environment_.set("CUDA_HOME", root_.c_str());
   std::vector<std::string> notes;
-  preload_cuda_runtime(CudaMajor::k13, "/somewhere/.nixl_cu13.mesonpy.libs/libnixl_capi.so", &notes);
+  const std::string why =
+      preload_cuda_runtime(CudaMajor::k13, "/somewhere/.nixl_cu13.mesonpy.libs/libnixl_capi.so", &notes);
   ASSERT_EQ(notes.size(), 1u);
   EXPECT_EQ(notes[0], "libcudart.so.13 loaded from " + (root_ / "lib64/libcudart.so.13").string());
 }

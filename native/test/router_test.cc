@@ -209,6 +209,9 @@ TEST(PathCostTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
   EXPECT_EQ(path, DataPath::kRdma);
   paths.bounce.is_available = true;
   ASSERT_TRUE(cheapest_path(paths, shape, &path));
+  EXPECT_EQ(path, DataPath::kRdma) << "an arena in host memory takes no page of a GPU";
+  paths.bounces_device = true;
+  ASSERT_TRUE(cheapest_path(paths, shape, &path));
   EXPECT_EQ(path, DataPath::kBounce);
   paths.p2p.is_available = true;
   ASSERT_TRUE(cheapest_path(paths, shape, &path));

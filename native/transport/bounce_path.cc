@@ -116,25 +116,13 @@ Status BouncePath::register_region(const Region& region) {
   return status;
 }
 
-bool BouncePath::is_worth_it(std::span<const PlanGroup> groups) const {
-  std::uint64_t bytes = 0;
-  for (const PlanGroup& group : groups) {
-    bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
-  }
-  // At least so many, and so many that they are small on average.
-  const std::uint64_t average = std::max<std::uint64_t>(options_.max_average_descriptor_bytes, 1);
-  const std::uint64_t enough =
-      std::max<std::uint64_t>({options_.min_descriptor_count, (bytes + average - 1) / average, 1});
-  return has_descriptors(groups, enough);
-}
-
 bool BouncePath::takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
   if (ticket == 0 || !agreed_.contains(peer)) return false;
   for (const PlanGroup& group : groups) {
     if (group.table->fragments().empty()) continue;
     // By the first piece: what JS submits is of one kind.
     return regions_.contains(group.table->fragments().front().source.base, 1) &&
-           (options_.is_forced || is_worth_it(groups));
+           is_worth_bouncing(groups, thresholds_of(options_));
   }
   return false;
 }

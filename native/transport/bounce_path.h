@@ -51,6 +51,8 @@ class BouncePath final : public Transport {
   }
   std::vector<Region> peer_regions(PeerId peer) const override { return base_->peer_regions(peer); }
   PeerPaths peer_paths(PeerId peer) const override;
+  void name_peer(PeerId peer, const std::string& name) override { base_->name_peer(peer, name); }
+  std::string measured_speed(PeerId peer, MemoryKind kind) const override { return base_->measured_speed(peer, kind); }
   BatchLimits limits() const override { return base_->limits(); }
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override {
     return base_->post(batch, peer, runs);
@@ -89,7 +91,6 @@ class BouncePath final : public Transport {
   bool is_bounced(BatchId batch) const { return slices_.contains(batch) || ended_.contains(batch); }
   // The same answer for a slice from its route to its post: a peer agrees for as long as it is there.
   bool takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const;
-  bool is_worth_it(std::span<const PlanGroup> groups) const;
   // Pages of another kind of memory than the arena's are moved by the transport below alone.
   void note_region(const Region& region);
   std::string why_not(const BounceMetadata* head) const;

@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "core/bounce_gauges.h"
+#include "core/bounce_plan.h"
 #include "core/status.h"
 #include "transport/bounce_metadata.h"
 #include "transport/transport.h"
@@ -35,6 +36,10 @@ struct BounceOptions {
   // Kept up to date from open() on; null: nobody looks.
   std::shared_ptr<BounceGauges> gauges = nullptr;
 };
+
+inline BounceThresholds thresholds_of(const BounceOptions& options) {
+  return {options.min_descriptor_count, options.max_average_descriptor_bytes, options.is_forced};
+}
 
 // Role: puts the bounce path next to whatever `base` does: slices under a ticket that are many small pieces go through
 //   both sides' arenas, the rest as ever.

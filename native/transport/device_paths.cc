@@ -71,17 +71,14 @@ Status DevicePaths::allocate(int device, std::size_t size, Region* out) {
   Status status = open(device);
   if (!status.is_ok()) return status;
   Region region;
+  std::unique_ptr<DevicePool> pool;
   if (p2p_ != nullptr) {
     status = p2p_->allocate_region(size, &region);
-    if (!status.is_ok()) return status;
   } else {
-    std::unique_ptr<DevicePool> pool;
     status = DevicePool::allocate(context_, size, &pool, PoolMaking::kPlain);
-    if (!status.is_ok()) return status;
-    region = {pool->base(), size, MemoryKind::kDevice, device};
-    pools_.push_back(std::move(pool));
+    if (status.is_ok()) region = {pool->base(), size, MemoryKind::kDevice, device};
   }
-  status = add(region);
+  if (status.is_ok()) status = add(region, std::move(pool));
   if (status.is_ok()) *out = region;
   return status;
 }
@@ -89,27 +86,28 @@ Status DevicePaths::allocate(int device, std::size_t size, Region* out) {
 Status DevicePaths::register_region(const Region& region) {
   Status status = open(region.device);
   if (!status.is_ok()) return status;
+  std::unique_ptr<DevicePool> pool;
   if (p2p_ != nullptr) {
     status = p2p_->register_region(region);
+  } else if (regions_.overlaps(region)) {
+    status = Status(StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already");
   } else {
-    std::unique_ptr<DevicePool> pool;
     status = DevicePool::adopt(context_, region.base, region.size, &pool);
-    if (status.is_ok()) pools_.push_back(std::move(pool));
   }
-  return status.is_ok() ? add(region) : status;
+  return status.is_ok() ? add(region, std::move(pool)) : status;
 }
 
-Status DevicePaths::add(const Region& region) {
-  if (!regions_.add(region)) {
-    return Status(StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already");
+Status DevicePaths::add(const Region& region, std::unique_ptr<DevicePool> pool) {
+  const bool is_for_base = options_.base_reaches_devices && options_.choice != PathChoice::kP2p && base_reaches_pools();
+  Status status = is_for_base ? base_->register_region(region) : Status::ok();
+  // Without p2p nothing else reaches it: the pool goes as if it had never been.
+  if (!status.is_ok() && p2p_ == nullptr) return status;
+  if (!status.is_ok()) {
+    why_no_rdma_ = status.message();
+    advice_.push_back("peers that p2p does not reach cannot be reached at all: " + why_no_rdma_);
   }
-  if (!options_.base_reaches_devices || options_.choice == PathChoice::kP2p || !base_reaches_pools())
-    return Status::ok();
-  Status status = base_->register_region(region);
-  if (status.is_ok()) return status;
-  if (p2p_ == nullptr) return status;
-  why_no_rdma_ = status.message();
-  advice_.push_back("peers that p2p does not reach cannot be reached at all: " + why_no_rdma_);
+  if (!regions_.add(region)) return Status(StatusCode::kInternal, "the driver allocated regions that overlap");
+  if (pool != nullptr) pools_.push_back(std::move(pool));
   return Status::ok();
 }
 

@@ -50,7 +50,8 @@ class DevicePaths {
 
  private:
   Status open_p2p(int device);
-  Status add(const Region& region);
+  // `pool`: where the p2p transport does not keep it. Nothing of either stays after a failure.
+  Status add(const Region& region, std::unique_ptr<DevicePool> pool);
 
   Transport* base_;
   RouterOptions options_;

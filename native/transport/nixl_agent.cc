@@ -97,12 +97,18 @@ Status NixlAgent::register_or_deregister(const Region& region, int (*Api::*opera
     api().destroy_reg_dlist(list);
   }
   if (code == kSuccess) return Status::ok();
-  return {StatusCode::kResource,
-          with_code("NIXL cannot " + std::string(what) + " " + std::to_string(region.size) + " bytes of " +
-                        (region.kind == MemoryKind::kDevice
-                             ? "device memory; UCX needs its CUDA modules, libcudart and a current context"
-                             : "host memory; raise the locked-memory limit (ulimit -l) where a network card pins it"),
-                    code)};
+  const bool is_device = region.kind == MemoryKind::kDevice;
+  std::string text = "NIXL cannot " + std::string(what) + " " +
+                     (is_device ? "device memory" : std::to_string(region.size) + " bytes of host memory") + ": ";
+  if (!is_device) {
+    text += "raise the locked-memory limit (ulimit -l) where a network card pins it";
+  } else if (!library_.why_no_device_memory().empty()) {
+    text += library_.why_no_device_memory();
+  } else {
+    text += "UCX needs its CUDA modules beside the library, libcudart, and UCX_TLS to allow cuda_copy and cuda_ipc";
+  }
+  // A machine on which UCX takes no device memory takes none later either.
+  return {is_device ? StatusCode::kCapability : StatusCode::kResource, with_code(std::move(text), code)};
 }
 
 Status NixlAgent::register_region(const Region& region) {

@@ -9,7 +9,8 @@ namespace kvt::nixl {
 namespace {
 
 constexpr std::string_view kMagic = "KVTN";
-constexpr std::uint16_t kVersion = 1;
+constexpr std::uint16_t kVersion = 2;
+constexpr std::uint32_t kProbeFlag = 256;
 constexpr std::size_t kHeaderBytes = 16;
 constexpr std::size_t kRegionBytes = 24;
 constexpr std::size_t kChecksumBytes = 8;
@@ -79,7 +80,9 @@ Status encode_envelope(const Envelope& envelope, std::vector<std::byte>* out) {
   for (const Region& region : envelope.regions.all()) {
     append(&bytes, static_cast<std::uint64_t>(region.base));
     append(&bytes, static_cast<std::uint64_t>(region.size));
-    append(&bytes, static_cast<std::uint32_t>(region.kind));
+    const bool is_probe = std::any_of(envelope.probes.begin(), envelope.probes.end(),
+                                      [&region](const Region& probe) { return probe.base == region.base; });
+    append(&bytes, static_cast<std::uint32_t>(region.kind) + (is_probe ? kProbeFlag : 0));
     append(&bytes, static_cast<std::uint32_t>(region.device));
   }
   bytes.insert(bytes.end(), envelope.blob.begin(), envelope.blob.end());
@@ -114,7 +117,8 @@ Status decode_envelope(std::span<const std::byte> bytes, Envelope* out) {
   if (!is_valid_name(envelope.name)) return refuse("agent name must be 1 to 255 bytes without control characters");
   offset += name_size;
   for (std::size_t i = 0; i < region_count; ++i, offset += kRegionBytes) {
-    const auto kind = read<std::uint32_t>(bytes, offset + 16);
+    const auto marked = read<std::uint32_t>(bytes, offset + 16);
+    const std::uint32_t kind = marked & ~kProbeFlag;
     if (kind > static_cast<std::uint32_t>(MemoryKind::kDevice)) return refuse("unknown memory kind");
     const Region region{.base = read<std::uintptr_t>(bytes, offset),
                         .size = read<std::size_t>(bytes, offset + 8),
@@ -122,6 +126,7 @@ Status decode_envelope(std::span<const std::byte> bytes, Envelope* out) {
                         .device = read<std::int32_t>(bytes, offset + 20)};
     if (region.base == 0 || !envelope.regions.add(region))
       return refuse("a region is empty, wraps around or overlaps another");
+    if (marked != kind) envelope.probes.push_back(region);
   }
   const std::span<const std::byte> blob = content.subspan(offset);
   envelope.blob.assign(blob.begin(), blob.end());

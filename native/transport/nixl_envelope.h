@@ -17,12 +17,13 @@ namespace kvt::nixl {
 //
 //   offset  bytes
 //   0       4      magic "KVTN"
-//   4       2      version, 1
+//   4       2      version, 2
 //   6       2      name length n, 1..255
 //   8       4      region count r, 0..4096
 //   12      4      blob length b, 1..16 Mi
 //   16      n      agent name, no control characters
-//   16+n    24*r   regions: base u64, size u64, kind u32, device i32
+//   16+n    24*r   regions: base u64, size u64, kind u32, device i32; kind + 256: memory for probes, which holds
+//   nothing
 //   ...     b      NIXL's blob
 //   ...     8      FNV-1a 64 of everything before
 //
@@ -30,6 +31,8 @@ namespace kvt::nixl {
 struct Envelope {
   std::string name;
   RegionTable regions;
+  // Those of the regions that anybody may write into to see how fast that is; at most one of each kind counts.
+  std::vector<Region> probes = {};
   std::vector<std::byte> blob;
 };
 

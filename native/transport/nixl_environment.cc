@@ -83,26 +83,27 @@ CudaDriver find_cuda_driver() {
   return driver;
 }
 
-void preload_cuda_runtime(CudaMajor major, const std::string& nixl_path, std::vector<std::string>* notes) {
+std::string preload_cuda_runtime(CudaMajor major, const std::string& nixl_path, std::vector<std::string>* notes) {
   const std::string soname = runtime_soname(major);
   constexpr int kFlags = RTLD_NOW | RTLD_LOCAL | RTLD_NODELETE;
-  if (::dlopen(soname.c_str(), kFlags | RTLD_NOLOAD) != nullptr) return;
+  if (::dlopen(soname.c_str(), kFlags | RTLD_NOLOAD) != nullptr) return {};
   for (const fs::path& folder : runtime_folders(major, nixl_path)) {
     const fs::path path = folder / soname;
     std::error_code error;
     if (!fs::exists(path, error)) continue;
     if (::dlopen(path.c_str(), kFlags) != nullptr) {
       notes->push_back(soname + " loaded from " + path.string());
-      return;
+      return {};
     }
   }
   if (::dlopen(soname.c_str(), kFlags) != nullptr) {
     notes->push_back(soname + " loaded from the loader path");
-    return;
+    return {};
   }
-  notes->push_back(soname + " was not found, so that NIXL cannot register device memory; install the CUDA " +
-                   std::to_string(static_cast<int>(major)) +
-                   " toolkit or the nvidia-cuda-runtime wheel, or point CUDA_HOME at one");
+  std::string why = soname + " was not found; install the CUDA " + std::to_string(static_cast<int>(major)) +
+                    " toolkit or the nvidia-cuda-runtime wheel, or point CUDA_HOME at one, and start again";
+  notes->push_back("NIXL cannot register device memory: " + why);
+  return why;
 }
 
 }  // namespace kvt::nixl

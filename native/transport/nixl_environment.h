@@ -25,7 +25,8 @@ struct CudaDriver {
 CudaDriver find_cuda_driver();
 
 // UCX's CUDA modules need libcudart, which no NIXL wheel brings, and without it UCX silently starts without CUDA.
-// Loads it by absolute path, for good, so that its soname satisfies the modules. Notes its place, or what to install.
-void preload_cuda_runtime(CudaMajor major, const std::string& nixl_path, std::vector<std::string>* notes);
+// Loads it by absolute path, for good, so that its soname satisfies the modules. Notes its place, or what to install,
+// which is also the answer then; empty when it is there.
+std::string preload_cuda_runtime(CudaMajor major, const std::string& nixl_path, std::vector<std::string>* notes);
 
 }  // namespace kvt::nixl

@@ -107,7 +107,10 @@ bool search(const NixlOptions& options, Loaded* attempt) {
     attempt->tried.push_back(candidate.path + " (" + candidate.origin + "): " + (is_usable ? "loaded" : problem));
     if (!is_usable) continue;
     const std::string& path = attempt->library->path();
-    if (driver.present) preload_cuda_runtime(major_of(path, driver.major), path, &attempt->notes);
+    if (driver.present) {
+      attempt->library->set_why_no_device_memory(
+          preload_cuda_runtime(major_of(path, driver.major), path, &attempt->notes));
+    }
     return true;
   }
   return false;

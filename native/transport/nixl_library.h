@@ -2,6 +2,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "transport/nixl_api.h"
@@ -44,6 +45,10 @@ class Library {
   const Api& api() const { return api_; }
   const std::string& path() const { return path_; }
   const std::string& version() const { return version_; }
+  // What this machine lacks for it to take device memory, with the remedy; empty when nothing is known to be missing.
+  const std::string& why_no_device_memory() const { return why_no_device_memory_; }
+  // Before it is shared.
+  void set_why_no_device_memory(std::string why) { why_no_device_memory_ = std::move(why); }
 
   // Fills in the configuration layout of this library: no threads of NIXL's own, no locking (one thread makes every
   // call).
@@ -57,6 +62,7 @@ class Library {
   Api api_;
   std::string path_;
   std::string version_;
+  std::string why_no_device_memory_;
   bool has_versioned_layout_ = false;
 };
 

@@ -15,6 +15,8 @@ struct NixlOptions {
   // How long memory stays in quarantine after the connection to its peer was torn down. UCX gives no signal for the end
   // of that.
   std::chrono::milliseconds peer_grace{2000};
+  // Whether peers are probed with timed writes before they are ready, and slow paths told of.
+  bool probes = false;
 };
 
 }  // namespace kvt

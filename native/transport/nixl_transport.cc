@@ -12,7 +12,9 @@
 #include "transport/nixl_cadence.h"
 #include "transport/nixl_envelope.h"
 #include "transport/nixl_memory.h"
+#include "transport/nixl_probe.h"
 #include "transport/nixl_quarantine.h"
+#include "transport/nixl_speed.h"
 #include "transport/region_table.h"
 
 namespace kvt {
@@ -62,6 +64,9 @@ struct Peer {
 struct Batch {
   PeerId peer = 0;
   XferReq request = nullptr;
+  MemoryKind kind = MemoryKind::kHost;
+  std::size_t bytes = 0;
+  std::size_t runs = 0;
 };
 
 // NIXL's C API throws nothing, so that what arrives here is our own allocation failing.
@@ -89,7 +94,11 @@ class NixlTransport final : public Transport {
   Status register_region(const Region& region) override;
   Status metadata(std::vector<std::byte>* out) override;
   Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) override;
+  void name_peer(PeerId peer, const std::string& name) override { speed_.name_peer(peer, name); }
   PeerState poll_peer(PeerId peer, Status* error) override;
+  std::string measured_speed(PeerId peer, MemoryKind kind) const override { return speed_.measured(peer, kind); }
+  void take_advice(std::vector<std::string>* out) override { speed_.take_advice(out); }
+  bool is_at_rest() const override { return probes_.is_idle(); }
   void remove_peer(PeerId peer) override;
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
   std::vector<Region> peer_regions(PeerId peer) const override;
@@ -122,6 +131,9 @@ class NixlTransport final : public Transport {
   void end_batch(BatchId batch, PeerId peer_id);
   void tear_down_if_idle(PeerId peer_id);
   void release_memory();
+  // Registers memory for probes of the kinds that the agent uses by now.
+  void offer_probes();
+  void offer_probe(MemoryKind kind, int device);
 
   const NixlOptions options_;
   NixlAgent agent_;
@@ -134,6 +146,9 @@ class NixlTransport final : public Transport {
   nixl::Quarantine quarantine_;
   std::deque<std::string> lost_names_;
   nixl::Cadence cadence_;
+  nixl::ProbeMemory probe_memory_;
+  nixl::SpeedWatch speed_;
+  nixl::PeerProbes probes_{this};
   std::vector<NixlAgent::Notification> notifications_;
   // Whether somebody takes messages; until then they are thrown away.
   bool has_reader_ = false;
@@ -173,12 +188,15 @@ Status NixlTransport::allocate_region(std::size_t size, Region* out) try {
 
 Status NixlTransport::register_region(const Region& region) try {
   if (Status status = require_open(); !status.is_ok()) return status;
-  if (regions_.find(region.base, 1) != nullptr) {
+  if (regions_.overlaps(region)) {
     return {StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already"};
   }
   if (Status status = agent_.register_region(region); !status.is_ok()) return status;
+  if (!regions_.add(region)) {
+    (void)agent_.deregister_region(region);
+    return {StatusCode::kInvalidArgument, "the memory is empty, or leaves the address space"};
+  }
   borrowed_.push_back(region);
-  if (!regions_.add(region)) return {StatusCode::kInvalidArgument, "the memory overlaps a region of the agent"};
   return Status::ok();
 } catch (const std::exception& error) {
   return from_exception(error);
@@ -195,7 +213,8 @@ SliceRoute NixlTransport::route(PeerId, Ticket, std::span<const PlanGroup> group
 
 Status NixlTransport::metadata(std::vector<std::byte>* out) try {
   if (Status status = require_open(); !status.is_ok()) return status;
-  nixl::Envelope envelope{.name = options_.agent_name, .regions = regions_, .blob = {}};
+  offer_probes();
+  nixl::Envelope envelope{.name = options_.agent_name, .regions = regions_, .probes = probe_memory_.all(), .blob = {}};
   if (Status status = agent_.local_metadata(&envelope.blob); !status.is_ok()) return status;
   if (Status status = nixl::encode_envelope(envelope, out); !status.is_ok()) return status;
   is_published_ = true;
@@ -241,6 +260,9 @@ Status NixlTransport::add_peer(PeerId peer, std::span<const std::byte> metadata)
     if (!is_connected(loaded)) agent_.invalidate_remote(loaded);
     return {StatusCode::kTransport, "the peer's metadata names two agents, " + envelope.name + " and another"};
   }
+  offer_probes();
+  speed_.add_peer(peer, envelope.name);
+  probes_.plan(peer, probe_memory_, envelope.probes);
   peers_.emplace(peer,
                  Peer{.name = std::move(envelope.name), .regions = std::move(envelope.regions), .error = Status::ok()});
   cadence_.touch(std::chrono::steady_clock::now());
@@ -253,16 +275,35 @@ PeerState NixlTransport::poll_peer(PeerId peer, Status* error) {
     *error = Status(StatusCode::kState, "peer id " + std::to_string(peer) + " is unknown");
     return PeerState::kFailed;
   }
-  // UCX connects by itself with the first write; until then a ready peer means that its metadata was accepted.
+  // UCX connects by itself with the first write; without probes a ready peer means that its metadata was accepted.
+  if (found->second.phase == PeerPhase::kReady && !probes_.run(peer, &speed_)) return PeerState::kConnecting;
   if (found->second.phase == PeerPhase::kReady) return PeerState::kReady;
   *error = found->second.error;
   return PeerState::kFailed;
+}
+
+void NixlTransport::offer_probes() {
+  if (!options_.probes) return;
+  if (!mappings_.empty()) offer_probe(MemoryKind::kHost, -1);
+  if (!borrowed_.empty()) offer_probe(MemoryKind::kDevice, borrowed_.front().device);
+}
+
+void NixlTransport::offer_probe(MemoryKind kind, int device) {
+  if (probe_memory_.find(kind) != nullptr) return;
+  Region region;
+  // Without room for it there is no probe; what is sent is judged all the same.
+  if (!probe_memory_.allocate(kind, device, &region).is_ok()) return;
+  if (kind == MemoryKind::kHost) speed_.set_copy_rate(probe_memory_.copy_rate());
+  if (agent_.register_region(region).is_ok() && regions_.add(region)) return;
+  probe_memory_.free(kind);
 }
 
 void NixlTransport::remove_peer(PeerId peer_id) {
   const auto found = peers_.find(peer_id);
   if (found == peers_.end()) return;
   Peer& peer = found->second;
+  speed_.remove_peer(peer_id);
+  probes_.drop(peer_id);
   if (peer.phase == PeerPhase::kTornDown) {
     peers_.erase(found);
     return;
@@ -325,9 +366,14 @@ BatchResult NixlTransport::start(BatchId batch, PeerId peer_id, Peer* peer, std:
     return failed(status.code(), status.message());
   }
   // Entered before it is posted: from here on nothing may lose sight of it.
-  batches_.emplace(batch, Batch{.peer = peer_id, .request = request});
+  Batch entry{
+      .peer = peer_id, .request = request, .kind = placed.front().source->kind, .bytes = 0, .runs = runs.size()};
+  for (const Run& run : runs) entry.bytes += run.bytes;
+  batches_.emplace(batch, entry);
   ++peer->in_flight;
-  cadence_.touch(std::chrono::steady_clock::now());
+  const TimePoint now = std::chrono::steady_clock::now();
+  cadence_.touch(now);
+  if (!nixl::PeerProbes::is_probe(batch)) speed_.began(peer_id, entry.kind, now);
   return settle(batch, agent_.post(request), "posting a write");
 }
 
@@ -343,6 +389,11 @@ BatchResult NixlTransport::settle(BatchId batch, int code, const char* action) {
   if (code == nixl::kInProgress)
     return {.state = BatchState::kInFlight, .may_still_land = false, .error = Status::ok()};
   const Batch entry = batches_.at(batch);
+  // Probes are judged by themselves.
+  if (!nixl::PeerProbes::is_probe(batch)) {
+    speed_.ended(entry.peer, entry.kind, code == nixl::kSuccess ? entry.bytes : 0, entry.runs,
+                 std::chrono::steady_clock::now());
+  }
   if (code == nixl::kSuccess) {
     agent_.destroy_request(entry.request);
     end_batch(batch, entry.peer);
@@ -396,6 +447,8 @@ void NixlTransport::tear_down_if_idle(PeerId peer_id) {
 
 void NixlTransport::take_drained(std::vector<BatchId>* out) {
   quarantine_.take_drained(std::chrono::steady_clock::now(), out);
+  // Nobody else knows of probes.
+  std::erase_if(*out, nixl::PeerProbes::is_probe);
 }
 
 void NixlTransport::progress() {
@@ -404,6 +457,7 @@ void NixlTransport::progress() {
   agent_.progress(has_reader_ ? &notifications_ : nullptr);
   if (!notifications_.empty()) cadence_.touch(start);
   cadence_.observe(start, std::chrono::steady_clock::now());
+  probes_.poll_dropped();
 }
 
 Status NixlTransport::send_message(PeerId peer, std::span<const std::byte> bytes) {
@@ -454,6 +508,7 @@ bool NixlTransport::close() {
   take_drained(&drained);
   if (!batches_.empty() || !quarantine_.empty()) {
     phase_ = AgentPhase::kAbandoned;
+    probe_memory_.abandon();
     return false;
   }
   release_memory();
@@ -464,9 +519,11 @@ bool NixlTransport::close() {
 void NixlTransport::release_memory() {
   for (const Mapping& mapping : mappings_) (void)agent_.deregister_region(mapping.region);
   for (const Region& region : borrowed_) (void)agent_.deregister_region(region);
+  for (const Region& region : probe_memory_.all()) (void)agent_.deregister_region(region);
   agent_.destroy();
   for (const Mapping& mapping : mappings_) nixl::unmap(mapping.region.base, mapping.mapped_size);
   mappings_.clear();
+  for (const MemoryKind kind : {MemoryKind::kHost, MemoryKind::kDevice}) probe_memory_.free(kind);
 }
 
 }  // namespace

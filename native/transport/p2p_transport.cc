@@ -172,8 +172,8 @@ Status P2pTransport::add_pool(std::unique_ptr<DevicePool> pool) {
     return Status(StatusCode::kInvalidArgument, "the memory overlaps a region that the agent has already");
   }
   if (!pool->notice().empty()) {
-    advice_.push_back("a pool of " + std::to_string(pool->size()) + " bytes on GPU " + std::to_string(options_.device) +
-                      ": " + pool->notice());
+    // Of whatever size: every pool falls back for the same reason, which is told once.
+    advice_.push_back("pools on GPU " + std::to_string(options_.device) + ": " + pool->notice());
   }
   if (pool->handle().sharing == PoolSharing::kDescriptor) descriptors_.push_back(pool->handle().descriptor);
   pools_.push_back(std::move(pool));
@@ -478,8 +478,9 @@ bool P2pTransport::close() {
 
 std::unique_ptr<Transport> make_p2p_transport(const P2pOptions& options, Status* error) {
   *error = Status::ok();
-  if (options.device < 0 || options.max_blocks == 0) {
-    *error = Status(StatusCode::kInvalidArgument, "a p2p agent needs a GPU's number and at least one block");
+  if (options.device < 0 || options.max_blocks == 0 || options.max_blocks > kMostCopyBlocks) {
+    *error = Status(StatusCode::kInvalidArgument, "a p2p agent needs a GPU's number, and 1 to " +
+                                                      std::to_string(kMostCopyBlocks) + " blocks for a copy");
     return nullptr;
   }
   return std::make_unique<P2pTransport>(options);

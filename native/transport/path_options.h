@@ -12,6 +12,9 @@
 
 namespace kvt {
 
+// More blocks than any GPU has multiprocessors change nothing.
+inline constexpr unsigned kMostCopyBlocks = 1024;
+
 // kAuto lets each slice take the cheapest path that its peer can be reached by; the others take one or none.
 enum class PathChoice : std::uint8_t { kAuto = 0, kP2p = 1, kRdma = 2, kBounce = 3 };
 
@@ -41,6 +44,8 @@ struct PeerPaths {
   PathState bounce;
   // Of which memory the arena is: slices of that kind can be bounced.
   bool bounces_device = false;
+  // How fast host memory was found to move to it, in words; empty when it was not measured.
+  std::string host_speed;
 };
 
 }  // namespace kvt

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -23,6 +24,12 @@ class RegionTable {
   const Region* find(std::uintptr_t address, std::size_t size) const {
     const std::size_t index = set_.find(address, size);
     return index == RegionSet::kNone ? nullptr : &regions_[index];
+  }
+
+  bool overlaps(const Region& region) const {
+    return std::any_of(regions_.begin(), regions_.end(), [&region](const Region& known) {
+      return region.base < known.base + known.size && known.base < region.base + region.size;
+    });
   }
 
   const std::vector<Region>& all() const { return regions_; }

@@ -23,17 +23,8 @@ namespace {
 
 constexpr std::uint64_t kChildEvent = 0;
 
-// What UCX really chose shows in how fast it moves long runs: over NVLink some hundred GB/s, over a network card some
-// ten; a copy through host memory or TCP, which it falls back to without a word, 0.5 to 3.
-constexpr double kSlowBytesPerUs = 4e3;
-constexpr std::size_t kTellingRunBytes = std::size_t{512} << 10;
-constexpr std::size_t kTellingBatchBytes = std::size_t{4} << 20;
-constexpr int kTellingBatches = 8;
-
 struct Peer {
-  // Of device memory over the base transport: batches large enough to tell, and the fastest of them.
-  int told_batches = 0;
-  double best_bytes_per_us = 0;
+  std::string called = "a peer";
   bool has_device_memory = false;
   // Whether the p2p transport was given it and has not been told to forget it.
   bool is_at_p2p = false;
@@ -53,6 +44,7 @@ class RouterTransport final : public Transport {
   Status register_region(const Region& region) override;
   Status metadata(std::vector<std::byte>* out) override;
   Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) override;
+  void name_peer(PeerId peer, const std::string& name) override;
   PeerState poll_peer(PeerId peer, Status* error) override;
   void remove_peer(PeerId peer) override;
   bool peer_owns(PeerId peer, std::uintptr_t address, std::size_t size) const override;
@@ -60,7 +52,10 @@ class RouterTransport final : public Transport {
   PeerPaths peer_paths(PeerId peer) const override;
   BatchLimits limits() const override { return base_->limits(); }
   SliceRoute route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const override;
-  BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override;
+  // Runs are the base transport's, which knows their batches when it is asked.
+  BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override {
+    return base_->post(batch, peer, runs);
+  }
   BatchResult post_slice(BatchId batch, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                          const CudaEvent* after) override;
   void cancel(BatchId batch) override;
@@ -88,9 +83,7 @@ class RouterTransport final : public Transport {
   bool close() override;
 
  private:
-  struct Batch;
   Transport* p2p() const { return devices_.p2p(); }
-  void judge_speed(const Batch& batch);
   Status open_device(int device);
   Status watch_child(int fd) const;
   // By the first piece: what JS submits is of one kind.
@@ -105,13 +98,7 @@ class RouterTransport final : public Transport {
   std::unique_ptr<Transport> base_;
   DevicePaths devices_;
   std::unordered_map<PeerId, Peer> peers_;
-  struct Batch {
-    Transport* transport = nullptr;
-    PeerId peer = 0;
-    std::size_t telling_bytes = 0;  // 0: says nothing about the speed of a path
-    TimePoint posted_at;
-  };
-  std::unordered_map<BatchId, Batch> batches_;  // in flight
+  std::unordered_map<BatchId, Transport*> batches_;  // in flight, by who has them
   std::vector<std::string> advice_;
   std::optional<NoteLane> lane_;  // none: this agent sends and takes no notes
   std::vector<InboundNote> notes_;
@@ -209,6 +196,12 @@ Status RouterTransport::begin_add_peer(PeerId id, std::span<const std::byte> met
   return Status::ok();
 }
 
+void RouterTransport::name_peer(PeerId id, const std::string& name) {
+  base_->name_peer(id, name);
+  const auto entry = peers_.find(id);
+  if (entry != peers_.end() && !name.empty()) entry->second.called = "peer " + name;
+}
+
 void RouterTransport::refuse_p2p(PeerId id, Peer* peer, std::string why) {
   peer->paths.p2p = {false, std::move(why)};
   p2p()->remove_peer(id);
@@ -262,8 +255,10 @@ PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
   } else if (!is_published) {
     rdma.reason = "the peer registered no device memory with NIXL";
   } else {
-    rdma = {true, "NIXL over UCX, one descriptor per contiguous run"};
+    const std::string measured = base_->measured_speed(id, MemoryKind::kDevice);
+    rdma = {true, "NIXL over UCX, one descriptor per contiguous run" + (measured.empty() ? "" : "; " + measured)};
   }
+  peer->paths.host_speed = base_->measured_speed(id, MemoryKind::kHost);
   if (!devices_.is_open() || !peer->has_device_memory || peer->paths.p2p.is_available) return PeerState::kReady;
   if (!rdma.is_available) {
     // Device memory is sent under a ticket, always.
@@ -275,7 +270,7 @@ PeerState RouterTransport::decide(PeerId id, Peer* peer, Status* error) {
     return PeerState::kFailed;
   }
   if (options_.choice == PathChoice::kAuto) {
-    advice_.push_back("a peer's device memory is reached by NIXL, not by p2p: " + peer->paths.p2p.reason);
+    advice_.push_back(peer->called + ": its device memory is reached by NIXL, not by p2p: " + peer->paths.p2p.reason);
   }
   return PeerState::kReady;
 }
@@ -333,52 +328,25 @@ SliceRoute RouterTransport::route(PeerId id, Ticket ticket, std::span<const Plan
   return goes_by_p2p(id, groups) ? p2p()->route(id, ticket, groups) : base_->route(id, ticket, groups);
 }
 
-BatchResult RouterTransport::post(BatchId id, PeerId peer, std::span<const Run> runs) {
-  Batch batch{base_.get(), peer, 0, std::chrono::steady_clock::now()};
-  if (devices_.is_open() && devices_.regions().find(runs.front().source, 1) != nullptr) {
-    std::size_t bytes = 0;
-    for (const Run& run : runs) bytes += run.bytes;
-    if (bytes >= kTellingBatchBytes && bytes / runs.size() >= kTellingRunBytes) batch.telling_bytes = bytes;
-  }
-  BatchResult result = base_->post(id, peer, runs);
-  if (result.state == BatchState::kInFlight) batches_.emplace(id, batch);
-  return result;
-}
-
 BatchResult RouterTransport::post_slice(BatchId id, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                                         const CudaEvent* after) {
   Transport* const transport = goes_by_p2p(peer, groups) ? p2p() : base_.get();
   BatchResult result = transport->post_slice(id, peer, ticket, groups, after);
-  if (result.state == BatchState::kInFlight) batches_.emplace(id, Batch{transport, peer, 0, {}});
+  if (result.state == BatchState::kInFlight) batches_.emplace(id, transport);
   return result;
 }
 
 void RouterTransport::cancel(BatchId id) {
   const auto entry = batches_.find(id);
-  if (entry != batches_.end()) entry->second.transport->cancel(id);
+  if (entry != batches_.end()) entry->second->cancel(id);
 }
 
 BatchResult RouterTransport::poll(BatchId id) {
   const auto entry = batches_.find(id);
   if (entry == batches_.end()) return base_->poll(id);
-  BatchResult result = entry->second.transport->poll(id);
-  if (result.state == BatchState::kInFlight) return result;
-  if (result.state == BatchState::kDone && entry->second.telling_bytes > 0) judge_speed(entry->second);
-  batches_.erase(entry);
+  BatchResult result = entry->second->poll(id);
+  if (result.state != BatchState::kInFlight) batches_.erase(entry);
   return result;
-}
-
-void RouterTransport::judge_speed(const Batch& batch) {
-  const auto entry = peers_.find(batch.peer);
-  if (entry == peers_.end() || entry->second.told_batches > kTellingBatches) return;
-  Peer& peer = entry->second;
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - batch.posted_at;
-  peer.best_bytes_per_us = std::max(peer.best_bytes_per_us, static_cast<double>(batch.telling_bytes) / took.count());
-  if (++peer.told_batches != kTellingBatches || peer.best_bytes_per_us >= kSlowBytesPerUs) return;
-  advice_.push_back(
-      "NIXL moves device memory to a peer at " + std::to_string(peer.best_bytes_per_us / 1e3) +
-      " GB/s at best: UCX takes a detour; see UCX_TLS and UCX_NET_DEVICES, and whether the processes share "
-      "an IPC namespace");
 }
 
 void RouterTransport::take_drained(std::vector<BatchId>* out) {
@@ -458,7 +426,7 @@ bool cheapest_path(const PeerPaths& paths, const SliceShape& shape, DataPath* ou
   bool is_found = false;
   double least = 0;
   for (const auto& [path, state] : all) {
-    if (!state->is_available) continue;
+    if (!state->is_available || (path == DataPath::kBounce && !paths.bounces_device)) continue;
     const double cost = estimate_us(path, shape);
     if (is_found && cost >= least) continue;
     is_found = true;
@@ -466,6 +434,16 @@ bool cheapest_path(const PeerPaths& paths, const SliceShape& shape, DataPath* ou
     *out = path;
   }
   return is_found;
+}
+
+DataPath path_of_slice(const PeerPaths& paths, bool is_device, std::span<const PlanGroup> groups,
+                       const BounceThresholds* bounce) {
+  DataPath cheapest = DataPath::kHost;
+  if (is_device && cheapest_path(paths, shape_of(groups), &cheapest) && cheapest == DataPath::kP2p) return cheapest;
+  const bool can_bounce = bounce != nullptr && paths.bounce.is_available && paths.bounces_device == is_device;
+  if (can_bounce && is_worth_bouncing(groups, *bounce)) return DataPath::kBounce;
+  if (!is_device) return DataPath::kHost;
+  return can_bounce && !paths.rdma.is_available ? DataPath::kBounce : DataPath::kRdma;
 }
 
 std::unique_ptr<Transport> make_router_transport(std::unique_ptr<Transport> base, const RouterOptions& options) {

@@ -110,6 +110,8 @@ class Transport {
 
   // Starts to connect; poll_peer says when the peer may be posted to. `metadata` is untrusted: every length is checked.
   virtual Status begin_add_peer(PeerId peer, std::span<const std::byte> metadata) = 0;
+  // What its advice calls a peer that was added.
+  virtual void name_peer(PeerId peer, const std::string& name) { (void)peer, (void)name; }
   virtual PeerState poll_peer(PeerId peer, Status* error) = 0;
 
   // The caller has no batch to this peer in flight (quarantined ones may exist). Idempotent.
@@ -126,6 +128,12 @@ class Transport {
   // By which paths the device memory of a ready peer can be reached.
   virtual PeerPaths peer_paths(PeerId peer) const {
     (void)peer;
+    return {};
+  }
+
+  // How fast memory of a kind was found to move to a ready peer, in words; empty when it was not measured.
+  virtual std::string measured_speed(PeerId peer, MemoryKind kind) const {
+    (void)peer, (void)kind;
     return {};
   }
 

@@ -2,18 +2,18 @@ import type { CacheTransceiverConfig } from '../config/index.js';
 import type { AgentOptions } from './native-agent.js';
 
 /**
- * What `createAgent` needs of a configuration: which agent, and its bounce arena.
+ * What `createAgent` needs of a configuration: which agent, its bounce arena, and how much of a GPU a copy takes.
  *
  * @example
  * const { config } = resolveCacheTransceiverConfig({ kvCacheBounceSizeMb: 64 }, { nixlAvailable: true });
  * const agent = await createAgent({ ...agentOptions(config), name: 'context' });
  */
 export function agentOptions(
-  config: Pick<CacheTransceiverConfig, 'backend' | 'kvCacheBounceSizeMb' | 'bounce'>,
-): Pick<AgentOptions, 'kind' | 'bounce'> {
-  const { backend, kvCacheBounceSizeMb, bounce } = config;
+  config: Pick<CacheTransceiverConfig, 'backend' | 'kvCacheBounceSizeMb' | 'bounce' | 'copyBlocks'>,
+): Pick<AgentOptions, 'kind' | 'bounce' | 'copyBlocks'> {
+  const { backend, kvCacheBounceSizeMb, bounce, copyBlocks } = config;
   const kind = backend === 'HOST' ? 'host' : 'nixl';
-  if (bounce === null) return { kind };
+  if (bounce === null) return { kind, copyBlocks };
   const { streams: _, ...settings } = bounce;
-  return { kind, bounce: { sizeBytes: kvCacheBounceSizeMb * 1024 * 1024, ...settings } };
+  return { kind, copyBlocks, bounce: { sizeBytes: kvCacheBounceSizeMb * 1024 * 1024, ...settings } };
 }

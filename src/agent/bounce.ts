@@ -52,6 +52,8 @@ export function resolveBounce(options: BounceOptions): ResolvedBounce {
       throw new ArgumentError(`bounce.${name} must be a whole number from 1 on, not ${value}`);
     }
   }
+  if (resolved.gatherBlocks > 1024)
+    throw new ArgumentError(`bounce.gatherBlocks must be a whole number from 1 to 1024, not ${resolved.gatherBlocks}`);
   return resolved;
 }
 

@@ -64,7 +64,11 @@ export class CudaEvent implements ReadyEvent {
     throw new StateError('a CUDA event is reached by its stream: record it there, or use the event of createEvent()');
   }
 
-  /** The work before it failed in a way that the GPU does not know of. Changes nothing once the stream has reached it. */
+  /**
+   * The work before it failed in a way that the GPU does not know of: slices behind it fail, those that the GPU has queued too. Changes
+   * nothing once `query` or a completion has said that it was reached.
+   * @throws StateError when it was not recorded
+   */
   fail(message: string): void {
     this.#native.failDeviceEvent(this.handle, message);
   }

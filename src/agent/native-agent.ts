@@ -16,7 +16,7 @@ import { NoteWatch } from './note-watch.js';
 import { type NativeNotice, readNotices } from './notice-records.js';
 import { choosePath } from './path-choice.js';
 import { PeerWatches } from './peer-watches.js';
-import { sliceShape } from './slice-shape.js';
+import { PreparedFragments } from './prepared-fragments.js';
 import type {
   CloseReport,
   DataPath,
@@ -51,7 +51,7 @@ export interface AgentOptions {
   readonly path?: 'auto' | 'p2p' | 'rdma' | 'bounce';
   /** The GPU of this agent, opened with it; default: opened by the first device pool. NIXL finds CUDA more surely when it is given. */
   readonly device?: number;
-  /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs. Default 16. */
+  /** Blocks of one p2p copy, each of which takes one multiprocessor while it runs: 1 to 1024. Default 16. */
   readonly copyBlocks?: number;
   /**
    * Default: no bounce path. The arena is memory of `device` where that is given to a `nixl` agent, and pages there are bounced; else it is
@@ -102,8 +102,7 @@ class NativeTransferAgent implements TransferAgent {
   #onAdvice: ((message: string) => void) | null = null;
   readonly #watchfulness = new NoteWatch();
   #onNote: ((peerId: string, note: Uint8Array) => void) | null = null;
-  /** Of prepared fragments, so that a plan made of the same ones can be explained. */
-  readonly #prepared = new WeakMap<readonly Fragment[], FragmentTable>();
+  readonly #prepared = new PreparedFragments();
   #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
   /** Reported, and not handed on yet. */
   readonly #notices: NativeNotice[] = [];
@@ -131,7 +130,8 @@ class NativeTransferAgent implements TransferAgent {
     if (name.length === 0) throw new ArgumentError('an agent needs a name');
     // NaN is how native code is told that no link is modelled.
     if (Number.isNaN(linkGbps)) throw new ArgumentError('linkGbps must be a number of gigabits a second');
-    if (copyBlocks === 0) throw new ArgumentError('copyBlocks must be 1 or more');
+    if (copyBlocks !== undefined && !(Number.isSafeInteger(copyBlocks) && copyBlocks >= 1 && copyBlocks <= 1024))
+      throw new ArgumentError(`copyBlocks must be a whole number from 1 to 1024, not ${copyBlocks}`);
     this.kind = kind;
     this.name = `${name}-${randomBytes(8).toString('hex')}`;
     this.#bounce =
@@ -191,7 +191,7 @@ class NativeTransferAgent implements TransferAgent {
   }
 
   async addPeer(metadata: Uint8Array, peerId: string): Promise<PeerHandle> {
-    const peer = (await this.#ask((native) => native.addPeer(metadata), peerId)) as PeerHandle;
+    const peer = (await this.#ask((native) => native.addPeer(metadata, peerId), peerId)) as PeerHandle;
     this.#peerNames.set(peer, peerId);
     return peer;
   }
@@ -199,6 +199,7 @@ class NativeTransferAgent implements TransferAgent {
   async removePeer(peer: PeerHandle): Promise<void> {
     const removed = this.#ask((native) => native.removePeer(peer));
     this.#peerNames.delete(peer);
+    this.#prepared.remove(peer);
     return removed;
   }
 
@@ -210,7 +211,7 @@ class NativeTransferAgent implements TransferAgent {
   ): FragmentTable {
     const records = fragmentRecords(local, remote, fragments);
     const table = attempt(() => this.#native.prepareFragments(peer, records)) as FragmentTable;
-    this.#prepared.set(fragments, table);
+    this.#prepared.add(peer, fragments, table);
     return table;
   }
 
@@ -312,9 +313,14 @@ class NativeTransferAgent implements TransferAgent {
 
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation {
     if (!this.#peerNames.has(peer)) throw new ArgumentError(`unknown peer ${peer}`);
-    const [first] = plan.groups;
-    const table = first === undefined ? 0 : (this.#prepared.get(first.fragments) ?? 0);
-    const found = attempt(() => this.#native.explain(peer, sliceShape(plan), table));
+    const records = plan.groups.flatMap(({ fragments, slotPairs }, index) => {
+      const table = this.#prepared.find(peer, fragments);
+      if (table === null) throw new ArgumentError(`group ${index}: its fragments were not prepared for this peer`);
+      return [table, slotPairs.length];
+    });
+    const length = plan.groups.reduce((slots, { slotPairs }) => slots + slotPairs.length, 0);
+    const pairs = this.#joinedPairs(plan.groups, length);
+    const found = attempt(() => this.#native.explain(peer, Float64Array.from(records), pairs));
     const all = DATA_PATHS.map((path, index): PathAlternative => {
       return {
         path,
@@ -323,7 +329,10 @@ class NativeTransferAgent implements TransferAgent {
         estimatedUs: found.costs[2 * index + 1] ?? 0,
       };
     });
-    return { ...choosePath(all, found, PATHS[this.kind], this.#bounce, plan.stats), advice: [...this.#advice] };
+    const taken = { isDevice: found.isDevice, path: DATA_PATHS[found.path] as DataPath };
+    const plain = PATHS[this.kind];
+    const host = found.hostSpeed === '' ? plain : { ...plain, reason: `${plain.reason}; ${found.hostSpeed}` };
+    return { ...choosePath(all, taken, host, this.#bounce, plan), advice: [...this.#advice] };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {
@@ -403,7 +412,7 @@ class NativeTransferAgent implements TransferAgent {
     return this.#head;
   }
 
-  #joinedPairs(groups: readonly SubmissionGroup[], length: number): Int32Array {
+  #joinedPairs(groups: readonly Pick<SubmissionGroup, 'slotPairs'>[], length: number): Int32Array {
     if (this.#pairs.length < length) this.#pairs = new Int32Array(2 * length);
     let at = 0;
     for (const { slotPairs } of groups) {

@@ -14,7 +14,8 @@ export interface NativeAgent {
   /** Device memory that the caller owns. */
   registerRegion(address: number, sizeBytes: number, device: number): Promise<void>;
   metadata(): Promise<Uint8Array>;
-  addPeer(metadata: Uint8Array): Promise<number>;
+  /** @param name what advice about the peer calls it */
+  addPeer(metadata: Uint8Array, name: string): Promise<number>;
   removePeer(peer: number): Promise<void>;
   /** @param records see fragment-records.ts */
   prepareFragments(peer: number, records: Float64Array): number;
@@ -23,17 +24,20 @@ export interface NativeAgent {
   /** @param records key, table, slot count of each group; see bounce.ts */
   expectInbound(peer: number, ticket: bigint, records: Float64Array, slots: Int32Array): Promise<void>;
   endInbound(peer: number, ticket: bigint): Promise<void>;
-  /** @param shape bytes, runs and slot pairs of a slice @param table of its fragments, or 0 */
+  /** @param groups table and count of slot numbers of each group of a slice */
   explain(
     peer: number,
-    shape: Float64Array,
-    table: number,
+    groups: Float64Array,
+    slotPairs: Int32Array,
   ): {
     readonly isDevice: boolean;
+    /** Which path the slice takes under a ticket, in the order of `DataPath`. */
     readonly path: number;
     /** (1 when it can be taken, estimated microseconds) of each path, in the order of `DataPath` of native/core/path_cost.h. */
     readonly costs: Float64Array;
     readonly reasons: readonly string[];
+    /** How fast host memory was found to move to the peer, in words; empty when it was not measured. */
+    readonly hostSpeed: string;
   };
   /** A notice of kind 2 with this number follows when the process that published the metadata has ended. */
   watchProcess(watch: number, metadata: Uint8Array): Promise<void>;

@@ -1,30 +1,29 @@
-import type { PlanStats } from '../mapping/transfer-plan.js';
+import type { PlanStats, TransferPlan } from '../mapping/transfer-plan.js';
 import { bounceVerdict, type ResolvedBounce } from './bounce.js';
-import type { PathAlternative, PathExplanation } from './transfer-agent.js';
+import type { DataPath, PathAlternative, PathExplanation } from './transfer-agent.js';
 
 /**
- * Which path native code takes for a slice of a receive, as RouterTransport and BouncePath decide it: p2p where it is cheapest, else the
- * bounce path for slices that its thresholds ask for, else what the transport does itself.
+ * What native code says of a slice under a ticket, in words. A plan without slots is judged by its counts alone.
  * @param all every path, one entry each
- * @param found what native code says of memory kind and costs
+ * @param taken the one that native code takes; `host` is what moves host memory, whatever that is
  * @param plain the one path of host memory beside the bounce path
  */
 export function choosePath(
   all: readonly PathAlternative[],
-  found: { readonly isDevice: boolean; readonly path: number },
+  taken: { readonly isDevice: boolean; readonly path: DataPath },
   plain: PathExplanation,
   bounce: ResolvedBounce | null,
-  stats: Pick<PlanStats, 'coalescedDescriptors' | 'bytes'>,
+  plan: Pick<TransferPlan, 'groups'> & { readonly stats: Pick<PlanStats, 'coalescedDescriptors' | 'bytes'> },
 ): PathExplanation {
-  const known = found.isDevice ? all : hostPaths(all, plain);
-  const cheapest = found.isDevice ? (all[found.path] as PathAlternative) : (known[0] as PathAlternative);
+  const known = taken.isDevice ? all : hostPaths(all, plain);
+  const chosen = known.find(({ path }) => path === taken.path) ?? (known[0] as PathAlternative);
   const arena = known.find(({ path }) => path === 'bounce');
-  if (arena === undefined || !arena.isAvailable || bounce === null || cheapest.path === 'p2p')
-    return explained(cheapest, known);
-  const { isBounced, reason } = bounceVerdict(bounce, stats);
-  const judged = known.map((one) => (one === arena ? { ...arena, reason } : one));
-  const direct = cheapest === arena ? known.find(({ path, isAvailable }) => path === 'rdma' && isAvailable) : cheapest;
-  return explained(isBounced || direct === undefined ? { ...arena, reason } : direct, judged);
+  if (arena === undefined || !arena.isAvailable || bounce === null || chosen.path === 'p2p')
+    return explained(chosen, known);
+  const verdict = plan.groups.length === 0 ? bounceVerdict(bounce, plan.stats) : { isBounced: chosen === arena };
+  const judged = { ...arena, reason: verdictReason(bounce, plan.stats, verdict.isBounced) };
+  const others = known.map((one) => (one === arena ? judged : one));
+  return explained(verdict.isBounced ? judged : chosen, others);
 }
 
 function hostPaths(all: readonly PathAlternative[], { path, reason }: PathExplanation): PathAlternative[] {
@@ -35,4 +34,17 @@ function hostPaths(all: readonly PathAlternative[], { path, reason }: PathExplan
 
 function explained({ path, reason }: PathAlternative, known: readonly PathAlternative[]): PathExplanation {
   return { path, reason, alternatives: known.filter((other) => other.path !== path) };
+}
+
+/** By the plan's own counts where they agree: those of a caller may be an upper bound. */
+function verdictReason(
+  bounce: ResolvedBounce,
+  stats: Pick<PlanStats, 'coalescedDescriptors' | 'bytes'>,
+  isBounced: boolean,
+): string {
+  const counted = bounceVerdict(bounce, stats);
+  if (counted.isBounced === isBounced) return counted.reason;
+  const { minDescriptorCount, maxAverageDescriptorSize } = bounce;
+  const bar = `${minDescriptorCount} descriptors of at most ${maxAverageDescriptorSize} bytes on average`;
+  return isBounced ? `at least ${bar}` : `not ${bar} once the joined ones are counted as one`;
 }

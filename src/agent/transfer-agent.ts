@@ -27,12 +27,18 @@ export interface EngineMemory {
   readonly device: number;
 }
 
-/** Something a forward step signals when its pages are written. The progress thread polls it; JS never waits for it natively. */
+/**
+ * Something a forward step signals when its pages are written. An event of the host is settled by a call; a mark on a GPU's stream is waited
+ * for by the GPU on the p2p and bounce paths, and asked for by the progress thread on the others. JS never waits for it natively.
+ */
 export interface ReadyEvent {
   readonly handle: number;
   /** Settles an event that is signalled from the host. Device events are recorded on a stream instead. */
   signal(): void;
-  /** The work before the event failed: every submission behind it fails with this text. */
+  /**
+   * The work before the event failed: every submission behind it fails with this text and counts no byte, also one that the GPU has queued
+   * already, and one whose copy has run but was not reported yet. What was reported stays as it was.
+   */
   fail(message: string): void;
 }
 
@@ -166,11 +172,19 @@ export interface TransferAgent {
   /** Whether submissions may have notes. To a peer that none reaches they are not sent, and their outcome says so. Default: false. */
   readonly carriesNotes?: boolean;
 
-  /** Allocates zeroed memory, registered with the transport and resident (no page faults later). */
+  /**
+   * Allocates zeroed memory, registered with the transport and resident (no page faults later). `device`: the GPU whose memory it is, as
+   * CUDA_VISIBLE_DEVICES numbers them, the same for all pools of an agent; absent = host memory. After an error nothing of the pool is left.
+   * @throws ArgumentError for a GPU that is not there, or another than the agent's
+   * @throws ResourceError when there is not enough memory, or not enough of it can be locked; it may work later
+   * @throws CapabilityError when the machine cannot do it (no driver, no kernels for this GPU, NIXL without CUDA), with the remedy
+   */
   allocatePool(spec: { readonly sizeBytes: number; readonly device?: number }): Promise<Pool>;
   /**
-   * Takes memory that an engine owns.
-   * @throws ArgumentError when it is not device memory of this process, or leaves its allocation
+   * Takes memory that an engine owns. After an error it can be offered again.
+   * @throws ArgumentError when it is not device memory of this process, leaves its allocation, or overlaps what the agent has
+   * @throws ResourceError when the GPU or the agent has no room for it; it may work later
+   * @throws CapabilityError as `allocatePool` does
    */
   registerPool?(memory: EngineMemory): Promise<Pool>;
   /** Copies bytes into or out of a host pool of this agent; for aux slots and tests, not for pages. */
@@ -217,7 +231,10 @@ export interface TransferAgent {
 
   /** @throws ArgumentError for a slot out of range or an unknown handle; the submission then does not exist */
   submit(submission: SliceSubmission): void;
-  /** What is not posted yet is dropped; the completion comes when the rest has drained. Unknown ids are ignored. */
+  /**
+   * What is not posted yet is dropped. Of what is posted, the p2p and bounce paths take back what has not begun and stop what has; the rest
+   * ends. The completion says how: `cancelled`, or `transferred` where it was too late. Unknown ids are ignored.
+   */
   cancel(submission: number): void;
   /** One listener, called with batches. */
   onCompletions(listener: (batch: readonly SubmissionNotice[]) => void): void;
@@ -250,6 +267,11 @@ export interface TransferAgent {
   /** What its arena and the slices through it do, as the progress thread last said; null without an arena. Costs no round trip. */
   bounceStats?(): BounceStats | null;
 
+  /**
+   * Which path native code takes for a plan under a ticket, what it costs by the same model, and why the others are not taken. Moves
+   * nothing. The plan's fragments are those of `prepareFragments` for this peer, or equal ones; a plan without groups is judged by its counts.
+   * @throws ArgumentError for an unknown peer, or fragments that were not prepared for it
+   */
   explain(peer: PeerHandle, plan: TransferPlan): PathExplanation;
   /** Idempotent. Stops new work, lets posted work end, then releases everything. */
   close(deadlineMs: number): Promise<CloseReport>;

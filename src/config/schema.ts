@@ -93,6 +93,7 @@ export const cacheTransceiverSchema = z.object({
   noProgressTimeoutMs: timeoutMs().nullable().default(null),
   kvCacheBounceSizeMb: wholeNumber(0, 1024 * 1024, ' of MiB').default(0),
   bounce: bounceSchema.nullable().default(null),
+  copyBlocks: wholeNumber(1, 1024).default(16),
   maxTokensInBuffer: wholeNumber(1, 0x7fff_ffff, ' of tokens').nullable().default(null),
   numTransferThreads: wholeNumber(1, 64).default(1),
   ucx: ucxSchema.prefault({}),

@@ -2,6 +2,7 @@ import { createHash, randomFillSync } from 'node:crypto';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { capabilities } from '../../src/agent/native.js';
 import { createAgent } from '../../src/agent/native-agent.js';
+import type { TransferPlan } from '../../src/mapping/transfer-plan.js';
 import { withDeadline } from '../support/deadline.js';
 import { agentSuite } from './agent-suite.js';
 import { NixlTarget } from './nixl-target.js';
@@ -51,6 +52,26 @@ describe.skipIf(!nixl.available).each(TRANSPORTS)(`nixl between two processes, U
       await target.exited;
     }
     await writer.agent.close(0);
+  });
+
+  it('is probed when the peer is added: a slow path is told of, with its peer, rate and remedy, and no other', async () => {
+    writer = await NixlWriter.open(POOL_BYTES, tls);
+    const advice: string[] = [];
+    writer.agent.onAdvice?.((message) => advice.push(message));
+    const target = await startTarget();
+    const connection = await writer.connect(target, PAGE_BYTES);
+    const plan = { groups: [], stats: { coalescedDescriptors: 1, bytes: 1 } } as unknown as TransferPlan;
+    const explained = writer.agent.explain(connection.peer, plan);
+    if (tls.startsWith('shm')) {
+      expect(advice).toEqual([]);
+      expect(explained.reason).toMatch(/; host memory at [\d.]+ GB\/s by a probe$/);
+    }
+    // What is sent is judged as well, where the machine was too busy for a probe.
+    for (let id = 1; id <= 2; id++) writer.submit(id, connection, WHOLE_POOL);
+    await writer.completionOf(2);
+    const told = expect.stringMatching(/^peer .+: NIXL moves host memory to it at [\d.]+ GB\/s at best .+ UCX_TLS /);
+    expect(advice).toEqual(tls.startsWith('shm') ? [] : [told]);
+    expect(writer.agent.explain(connection.peer, plan).advice).toEqual(advice);
   });
 
   it.each([32768, 4096, 1000])('scattered pages of %i bytes arrive, and no byte beside them', async (pageBytes) => {

@@ -21,6 +21,7 @@ const DEFAULTS: CacheTransceiverConfig = {
   noProgressTimeoutMs: 30_000,
   kvCacheBounceSizeMb: 0,
   bounce: null,
+  copyBlocks: 16,
   maxTokensInBuffer: null,
   numTransferThreads: 1,
   ucx: { tls: null, netDevices: null, engineConfig: null },
@@ -174,6 +175,8 @@ describe('values', () => {
     ['bounce.requestTimeoutMs', 0, 'must be a finite'],
     ['bounce.streams', 65, 'must be a whole number'],
     ['bounce.gatherBlocks', 1.2, 'must be a whole number'],
+    ['copyBlocks', 0, 'must be a whole number from 1 to 1024'],
+    ['copyBlocks', 2 ** 32, 'must be a whole number from 1 to 1024'],
     ['listen', 5, ''],
     ['bounce', 'big', ''],
   ])('%s: %j', (path, value, rule) => {
@@ -299,6 +302,7 @@ describe('bounce', () => {
     );
     expect(agentOptions(config)).toEqual({
       kind: 'host',
+      copyBlocks: 16,
       bounce: {
         sizeBytes: 8 << 20,
         maxChunkSize: 3 << 20,
@@ -309,7 +313,10 @@ describe('bounce', () => {
         gatherBlocks: 16,
       },
     });
-    expect(agentOptions(resolveCacheTransceiverConfig({}, NIXL).config)).toEqual({ kind: 'nixl' });
+    expect(agentOptions(resolveCacheTransceiverConfig({}, NIXL).config)).toEqual({ kind: 'nixl', copyBlocks: 16 });
+    expect(agentOptions(resolveCacheTransceiverConfig({ copy_blocks: 32 }, NIXL).config)).toMatchObject({
+      copyBlocks: 32,
+    });
   });
 
   it('needs an arena for two of the largest chunk, each rounded up to a power of two', () => {

@@ -1,0 +1,34 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace kvt::test {
+
+// What a test tells the stand-in for the driver (fake_cuda.cc), one order a line, in the file that KVT_FAKE_CUDA names.
+// The stand-in reads it again at every call, so that another process or another language can give orders too:
+//
+//   version N       the driver's version (13000)
+//   devices N       GPUs (1)
+//   memory N        bytes of each (512 MiB)
+//   ordering N      of GPUDirect RDMA writes (200: they need no flush)
+//   withhold NAME   the driver does not have this call
+//   fail NAME N     this call fails with N
+//   hold            what is queued on streams of high priority (a forward) does not run
+//   hide            no event of another stream is seen as reached, whatever ran
+//   lost            the device is lost: what is asked of it fails
+class FakeCudaOrders {
+ public:
+  // Nothing in the file, or no file: a GPU that works.
+  static FakeCudaOrders read();
+
+  bool has(const std::string& order) const { return text_.find("\n" + order + "\n") != std::string::npos; }
+  // The number behind `order`.
+  std::optional<std::int64_t> number(const std::string& order) const;
+
+ private:
+  std::string text_;
+};
+
+}  // namespace kvt::test
