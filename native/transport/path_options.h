@@ -29,7 +29,7 @@ struct RouterOptions {
   // GPU of the bounce arena; -1: there is none, or it is host memory.
   int arena_device = -1;
   // Counts the notes; null: the agent has no lane for them.
-  std::shared_ptr<NoteGauges> notes;
+  std::shared_ptr<NoteGauges> notes = nullptr;
 };
 
 // Whether memory of one peer can be reached by a path, and why not. `reason` is never empty.
