@@ -57,7 +57,7 @@ describe.skipIf(!nixl.available).each(TRANSPORTS)(`nixl between two processes, U
   it('is probed when the peer is added: a slow path is told of, with its peer, rate and remedy, and no other', async () => {
     writer = await NixlWriter.open(POOL_BYTES, tls);
     const advice: string[] = [];
-    writer.agent.onAdvice((message) => advice.push(message));
+    writer.agent.onAdvice?.((message) => advice.push(message));
     const target = await startTarget();
     const connection = await writer.connect(target, PAGE_BYTES);
     const plan = { groups: [], stats: { coalescedDescriptors: 1, bytes: 1 } } as unknown as TransferPlan;
