@@ -94,11 +94,23 @@ TEST(NixlEnvelope, EveryByteValueUnderARightChecksumIsDecodedOrRefused) {
   EXPECT_LT(accepted, 256 * (bytes.size() - 8 - 16));
 }
 
+TEST(NixlEnvelope, NamesTheMemoryForProbes) {
+  Envelope envelope = sample();
+  ASSERT_GE(envelope.regions.all().size(), 2U);
+  envelope.probes = {envelope.regions.all()[1]};
+  Envelope out;
+  ASSERT_TRUE(decode_envelope(encoded(envelope), &out).is_ok());
+  EXPECT_EQ(out.regions.all().size(), envelope.regions.all().size());
+  ASSERT_EQ(out.probes.size(), 1U);
+  EXPECT_EQ(out.probes[0].base, envelope.probes[0].base);
+  EXPECT_EQ(out.probes[0].kind, envelope.probes[0].kind);
+}
+
 TEST(NixlEnvelope, RefusesBadFieldsByName) {
   const std::vector<std::byte> bytes = encoded(sample());
   std::vector<std::byte> version = bytes;
-  version[4] = std::byte{2};
-  EXPECT_NE(refusal(resealed(version)).find("version 2"), std::string::npos);
+  version[4] = std::byte{3};
+  EXPECT_NE(refusal(resealed(version)).find("version 3"), std::string::npos);
 
   std::vector<std::byte> name = bytes;
   name[16] = std::byte{0};
