@@ -311,7 +311,8 @@ export class PeerRegistry {
     const self = this.#self();
     const isProof = greeting?.proofNonce === ack.nonce;
     if (greeting === undefined || self === null || (greeting.nonce !== ack.nonce && !isProof)) {
-      this.#counters.add(this.#greetings.wasEnded(endpoint, ack.nonce) ? 'late_hello_acks' : 'stale:HELLO_ACK');
+      if (this.#greetings.wasEnded(endpoint, ack.nonce)) this.#counters.add('late_hello_acks');
+      else this.#counters.add('stale:HELLO_ACK');
       return;
     }
     if (answer.accepted && (answer.rankInfo.endpoint !== endpoint || answer.rankInfo.incarnation !== incarnation)) {

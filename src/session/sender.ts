@@ -31,7 +31,7 @@ import { SendTask } from './send-task.js';
 import type { SendWatch } from './send-watch.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
-import { TxReceiver, TxSession, type TxSlice } from './tx-session.js';
+import { type TxEnding, TxReceiver, TxSession, type TxSlice } from './tx-session.js';
 import { txTimings } from './tx-timings.js';
 import { WriterReports } from './writer-reports.js';
 
@@ -389,6 +389,11 @@ export class Sender {
       session.decide('completed', null);
       this.#settled(session);
     }
+    const { ending } = session;
+    if (session.outcome === null && ending !== null && !session.isBeingTold) {
+      this.#end(session, ending.outcome, ending.error);
+      return;
+    }
     session.clocks.setBusy(session.transferBusy);
     if (session.sourceUnneeded) this.#releasePages(session);
     // A submission that failed above ended, and may have closed, the session already.
@@ -418,9 +423,14 @@ export class Sender {
     this.#submit(session, receiver.auxTask, plan, null);
   }
 
-  #end(session: TxSession, outcome: 'failed' | 'cancelled', error: KvTransceiverError): void {
-    if (!session.decide(outcome, error)) return;
-    this.#settled(session);
+  #end(session: TxSession, outcome: TxEnding['outcome'], error: KvTransceiverError): void {
+    if (session.outcome !== null) return;
+    if (session.isBeingTold) {
+      session.endOnceTold(outcome, error);
+    } else {
+      session.decide(outcome, error);
+      this.#settled(session);
+    }
     for (const task of session.tasks) if (!task.ended) this.#o.agent.cancel(task.id);
     this.#advance(session);
   }

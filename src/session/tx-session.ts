@@ -44,6 +44,11 @@ export const NOTE_TRANSITIONS: TransitionTable<NoteState, NoteEvent> = new Trans
   { none: { arm: 'armed' }, armed: { send: 'sent', drop: 'dropped' }, sent: {}, dropped: {} },
 );
 
+export interface TxEnding {
+  readonly outcome: 'failed' | 'cancelled';
+  readonly error: KvTransceiverError;
+}
+
 /** One receiver rank that asked for this request. */
 export class TxReceiver {
   readonly peer: Peer;
@@ -117,6 +122,7 @@ export class TxSession {
   #state: TxState = 'created';
   #outcome: TxOutcome | null = null;
   #error: KvTransceiverError | null = null;
+  #ending: TxEnding | null = null;
 
   constructor(rid: bigint, request: LlmRequest, clocks: RequestClocks, nowMs: number) {
     this.rid = rid;
@@ -135,6 +141,21 @@ export class TxSession {
 
   get error(): KvTransceiverError | null {
     return this.#error;
+  }
+
+  /** How it ends if the notes that are under way turn out not to have been sent. */
+  get ending(): TxEnding | null {
+    return this.#ending;
+  }
+
+  /**
+   * The agent may be telling a receiver DONE, or has told it what this thread is yet to hear. Who was told DONE completes, so that no other
+   * outcome may be decided before that is known; a cancel of the submission makes the agent say it at once.
+   */
+  get isBeingTold(): boolean {
+    for (const receiver of this.receivers.values())
+      if (receiver.note === 'armed' || (receiver.note === 'sent' && !this.delivered(receiver))) return true;
+    return false;
   }
 
   /** Who the first receiver says it is; the others are of its instance, and of its DP group. */
@@ -223,6 +244,11 @@ export class TxSession {
   }
 
   /** The first outcome stands. False when there was one. */
+  /** The first reason stays. */
+  endOnceTold(outcome: TxEnding['outcome'], error: KvTransceiverError): void {
+    this.#ending ??= { outcome, error };
+  }
+
   decide(outcome: TxOutcome, error: KvTransceiverError | null): boolean {
     if (this.#outcome !== null) return false;
     if (outcome !== 'completed')

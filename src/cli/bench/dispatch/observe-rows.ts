@@ -5,11 +5,10 @@ import { createLogger } from '../../../observe/create-logger.js';
 import { Observation, type ObservationOptions } from '../../../observe/observation.js';
 import { TransferObservers } from '../../../session/transfer-observer.js';
 import { type Percentiles, percentilesOf } from '../statistics.js';
-import { ObservedLoop, SLICES_PER_REQUEST } from './observed-loop.js';
+import { ObservedLoop, REQUESTS_PER_TURN, SLICES_PER_REQUEST } from './observed-loop.js';
 
 const WARM_UP_REQUESTS = 100;
 /** Allocation is counted over so many requests between two garbage collections. */
-const REQUESTS_PER_COUNT = 20;
 const COUNTS = 7;
 const HOOK_CALLS = 2_000_000;
 /** Hooks that a slice of a request passes on both sides together, those of its request included; rounded up. */
@@ -57,11 +56,13 @@ export async function measureObservers(
   for (const [variant, options] of Object.entries(variants) as [ObserveVariant, ObservationOptions | null][])
     observations.set(variant, options === null ? null : new Observation({ ...options, clock }));
   /** Observes both ends by one variant while `run` runs. */
-  const observed = (variant: ObserveVariant, run: () => number): number => {
+  const observed = async (variant: ObserveVariant, run: () => number | Promise<number>): Promise<number> => {
     const observation = observations.get(variant) ?? null;
     const detach = [loop.context, loop.generation].map((transceiver) => observation?.attach({ transceiver }));
     if (variant === 'detached') for (const take of detach) take?.();
-    const measured = run();
+    const measured = await run();
+    // Pages go back a turn after the outcome.
+    await clock.nextTurn();
     for (const take of detach) take?.();
     return measured;
   };
@@ -76,19 +77,19 @@ export async function measureObservers(
     for (let round = -warmUps; round < requests; round += 1) {
       for (let turn = 0; turn < order.length; turn += 1) {
         const variant = order[(turn + round + warmUps) % order.length] as ObserveVariant;
-        const sliceUs = observed(variant, timed);
+        const sliceUs = await observed(variant, timed);
         if (round >= 0) times.get(variant)?.push(sliceUs);
       }
-      await clock.nextTurn();
     }
-    const rows = order.map((variant): ObserveRow => {
-      return {
+    const rows: ObserveRow[] = [];
+    for (const variant of order) {
+      rows.push({
         variant,
         slicesPerRequest: SLICES_PER_REQUEST,
         sliceUs: percentilesOf(times.get(variant) ?? []) as Percentiles,
-        sliceBytes: observed(variant, () => allocatedPerSlice(loop, counts)),
-      };
-    });
+        sliceBytes: await observed(variant, () => allocatedPerSlice(loop, clock, counts)),
+      });
+    }
     const hookNs = measureHook(clock);
     const off = rows[0]?.sliceUs.p50 ?? Number.POSITIVE_INFINITY;
     return { rows, hookNs, offShare: (HOOKS_PER_SLICE * hookNs) / 1e3 / off };
@@ -99,16 +100,17 @@ export async function measureObservers(
 }
 
 /** Median of several counts; nothing is collected inside one as long as the young generation has room, and a count that shrank is none. */
-function allocatedPerSlice(loop: ObservedLoop, tries: number): number {
+async function allocatedPerSlice(loop: ObservedLoop, clock: SystemClock, tries: number): Promise<number> {
   setFlagsFromString('--expose-gc');
   const collect = runInNewContext('gc') as () => void;
   const counts: number[] = [];
   for (let count = 0; count < tries; count += 1) {
     collect();
     const before = process.memoryUsage().heapUsed;
-    for (let request = 0; request < REQUESTS_PER_COUNT; request += 1) loop.run();
+    for (let request = 0; request < REQUESTS_PER_TURN; request += 1) loop.run();
     const bytes = process.memoryUsage().heapUsed - before;
-    if (bytes > 0) counts.push(bytes / REQUESTS_PER_COUNT / SLICES_PER_REQUEST);
+    if (bytes > 0) counts.push(bytes / REQUESTS_PER_TURN / SLICES_PER_REQUEST);
+    await clock.nextTurn();
   }
   return percentilesOf(counts)?.p50 ?? 0;
 }

@@ -18,6 +18,8 @@ const TOKENS_PER_BLOCK = 16;
 const BLOCKS_PER_SLICE = 32;
 const PROMPT_TOKENS = SLICES_PER_REQUEST * BLOCKS_PER_SLICE * TOKENS_PER_BLOCK;
 const BLOCKS = PROMPT_TOKENS / TOKENS_PER_BLOCK;
+/** There is room for so many: pages go back a turn after the outcome. */
+export const REQUESTS_PER_TURN = 20;
 const TIMEOUT_MS = 3_600_000;
 const FIRST_RID = 1n << 44n;
 
@@ -53,13 +55,13 @@ export class ObservedLoop {
     );
     // The two greet each other: their memory is linked between turns of the event loop.
     const { sent, received } = loop.#admit();
-    loop.generation.requestAndReceiveAsync(received);
+    loop.#begin(sent, received);
     for (let turns = 0; loop.generation.stats().receiveSessionsByState.created > 0; turns += 1) {
       if (turns === 1000) throw new InternalError('the two transceivers did not greet each other');
       loop.#pump();
       await new Promise(setImmediate);
     }
-    loop.#transfer(sent);
+    loop.#finish(sent);
     loop.#free(sent.id);
     return loop;
   }
@@ -67,8 +69,8 @@ export class ObservedLoop {
   /** One request from its question to the end on both sides. @throws InternalError when it does not complete */
   run(): void {
     const { sent, received } = this.#admit();
-    this.generation.requestAndReceiveAsync(received);
-    this.#transfer(sent);
+    this.#begin(sent, received);
+    this.#finish(sent);
     this.#free(sent.id);
   }
 
@@ -76,11 +78,22 @@ export class ObservedLoop {
     await Promise.all(this.#ends.map(({ transceiver }) => transceiver.close(0)));
   }
 
-  #transfer(sent: LlmRequest): void {
-    for (let slice = 0; slice < SLICES_PER_REQUEST; slice += 1) {
-      sent.chunkStart = slice * BLOCKS_PER_SLICE * TOKENS_PER_BLOCK;
-      sent.chunkEnd = sent.chunkStart + BLOCKS_PER_SLICE * TOKENS_PER_BLOCK;
-      this.context.respondAndSendAsync(sent, { after: null });
+  /** The context server first: who names first tokens is asked nothing before it knows the request. */
+  #begin(sent: LlmRequest, received: LlmRequest): void {
+    this.#send(sent, 0);
+    this.generation.requestAndReceiveAsync(received);
+    this.#pump();
+  }
+
+  #send(request: LlmRequest, slice: number): void {
+    request.chunkStart = slice * BLOCKS_PER_SLICE * TOKENS_PER_BLOCK;
+    request.chunkEnd = request.chunkStart + BLOCKS_PER_SLICE * TOKENS_PER_BLOCK;
+    this.context.respondAndSendAsync(request, { after: null });
+  }
+
+  #finish(sent: LlmRequest): void {
+    for (let slice = 1; slice < SLICES_PER_REQUEST; slice += 1) {
+      this.#send(sent, slice);
       this.#pump();
     }
     const settled: readonly Settled[] = [...this.context.takeSettled(), ...this.generation.takeSettled()];
@@ -135,7 +148,13 @@ export class ObservedLoop {
 async function openEnd(role: 'context' | 'generation', messenger: LoopMessenger): Promise<End> {
   const clock = new SystemClock();
   const groups: readonly LayerGroup[] = [
-    { kind: 'attention', windowSize: null, tokensPerBlock: TOKENS_PER_BLOCK, layers: [0, 1], slotCount: 2 * BLOCKS },
+    {
+      kind: 'attention',
+      windowSize: null,
+      tokensPerBlock: TOKENS_PER_BLOCK,
+      layers: [0, 1],
+      slotCount: (REQUESTS_PER_TURN + 1) * BLOCKS,
+    },
   ];
   const cache = new GrowingCacheManager({ tokensPerBlock: TOKENS_PER_BLOCK, layerGroups: groups });
   const agent = new InstantAgent(role, () => clock.now());
