@@ -123,7 +123,13 @@ function stamp(run, file, host, { startedAt, seconds, status }) {
     exitCode: status,
   };
   const settings = run.settings === undefined ? {} : { settings: run.settings };
-  write(file, { ...head, ...settings, ...(Array.isArray(result) ? { results: result } : result) });
+  const named = JSON.parse(JSON.stringify(result, (key, value) => (key === 'file' ? inRepository(value) : value)));
+  write(file, { ...head, ...settings, ...(Array.isArray(named) ? { results: named } : named) });
+}
+
+/** Test programs name their sources as the machine that built them did. */
+function inRepository(path) {
+  return path.replace(/^.*\/(?=native\/test\/)/, '');
 }
 
 async function perform(run, folder, host, isQuiet) {
