@@ -139,8 +139,8 @@ export function notesSuite(kind: TransferAgent['kind'], open: (name: string) => 
       send(1);
       await log.of(1);
       send(2, { says: 'late', also: [1] });
-      send(3, { says: 'unknown', also: [77] });
       await log.of(2);
+      send(3, { says: 'unknown', also: [77] });
       await log.of(3);
       expect(outcomes()).toEqual(['1 completion', '2 unsent', '2 completion', '3 unsent', '3 completion']);
     });
