@@ -56,7 +56,10 @@ export interface SliceSubmission {
   /** Chosen by the caller, unique for the life of the agent, a safe integer. */
   readonly id: number;
   readonly peer: PeerHandle;
-  /** Submissions of one flow run in order; flows take turns batch by batch. */
+  /**
+   * Submissions of one flow begin in order, and flows take turns batch by batch. On a GPU several may be under way at once and end in any
+   * order: two that write the same bytes must not be.
+   */
   readonly flow: number;
   readonly groups: readonly SubmissionGroup[];
   readonly after: ReadyEvent | null;
