@@ -1,5 +1,5 @@
-// Writes the figures of README.md and docs/gpu.md from bench/results/<machine>, so that no figure is ever typed.
-//   node scripts/readme-figures.mjs           writes both
+// Writes the figures of README.md, docs/bench.md and docs/gpu.md from bench/results/<machine>, so that no figure is ever typed.
+//   node scripts/readme-figures.mjs           writes them
 //   node scripts/readme-figures.mjs --check   exit code 1 when one differs from what would be written
 import { existsSync, readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
@@ -107,6 +107,33 @@ function dispatchFigures() {
       ...table(['moves of the slice', ...(sized ? ['tokens per block'] : []), 'p50', 'p99'], rows),
       '',
       where(result),
+      '',
+    ];
+  });
+}
+
+/** A replay of a whole trace; its JSON is kept without the samples of the requests. */
+function traceFigures() {
+  return newestResults('trace').flatMap((result) => {
+    const { results, settings } = result.output;
+    const rows = results.map((row) => [
+      row.variant,
+      `${row.completed} of ${row.requests}`,
+      ms(row.ttftMs.p50),
+      ms(row.ttftMs.p90),
+      ms(row.ttftMs.p99),
+      ms(row.tbtMs.p50),
+      percent(row.goodput.share, 1),
+      percent(row.contextHitShare, 1),
+      row.wrongBytes,
+    ]);
+    const seconds = results.reduce((sum, row) => sum + row.durationMs, 0) / 1000;
+    return [
+      `${basename(settings.trace)}, ${settings.speedUp} x as fast, lengths x ${settings.lengthScale}, in ${seconds.toFixed(0)} s of replay; times in ms.`,
+      '',
+      ...table(['variant', 'done', 'TTFT p50', 'p90', 'p99', 'TBT p50', 'good', 'hit', 'wrong bytes'], rows),
+      '',
+      where(result).replace('](bench/', '](../bench/'),
       '',
     ];
   });
@@ -303,6 +330,7 @@ const SECTIONS = {
 
 const DOCUMENTS = {
   'README.md': SECTIONS,
+  'docs/bench.md': { trace: traceFigures },
   'docs/gpu.md': { 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
 };
 
