@@ -8,6 +8,7 @@
 #include "addon/environment.h"
 #include "addon/napi_setup.h"
 #include "addon/native_agent.h"
+#include "addon/native_bare_copy.h"
 #include "addon/native_gemm.h"
 #include "addon/native_nixl_loop.h"
 #include "addon/page_move_functions.h"
@@ -22,6 +23,7 @@ class KvTransceiverAddon final : public Napi::Addon<KvTransceiverAddon> {
                              InstanceValue("abiVersion", Napi::Number::New(env, kAddonAbiVersion)),
                              InstanceValue("NativeAgent", NativeAgent::define(env)),
                              InstanceValue("GemmWorkload", NativeGemm::define(env)),
+                             InstanceValue("BareCopy", NativeBareCopy::define(env)),
                              InstanceValue("NixlLoop", NativeNixlLoop::define(env)),
                              InstanceMethod("capabilities", &KvTransceiverAddon::capabilities),
                              InstanceMethod("chainTokenSeeds", &KvTransceiverAddon::chain_token_seeds),

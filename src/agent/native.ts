@@ -82,6 +82,14 @@ export interface NativeGemm {
   close(): Promise<void>;
 }
 
+/** See bare-copy.ts. */
+export interface NativeBareCopy {
+  open(): Promise<void>;
+  /** Resolves with nanoseconds of the host's clock and microseconds of the GPU's. */
+  time(bytes: number): Promise<readonly [number, number]>;
+  close(): Promise<void>;
+}
+
 /** See nixl-loop.ts. */
 export interface NativeNixlLoop {
   open(base: number, sizeBytes: number, metadata: Uint8Array): Promise<void>;
@@ -163,6 +171,7 @@ export interface NativeModule {
     library: string,
     shape: Float64Array,
   ) => NativeGemm;
+  readonly BareCopy: new (from: number, to: number, sizeBytes: number) => NativeBareCopy;
   readonly NixlLoop: new (name: string, nixlLibrary: string, nixlPackageTree: string) => NativeNixlLoop;
   capabilities(nixlLibrary: string, nixlPackageTree: string): Promise<Capabilities>;
   chainTokenSeeds(tokens: Uint32Array): BigUint64Array;

@@ -1,3 +1,4 @@
+import { BareCopy } from '../../../agent/bare-copy.js';
 import type { BounceOptions } from '../../../agent/bounce.js';
 import type { BounceStats } from '../../../agent/bounce-stats.js';
 import { CudaDevice } from '../../../agent/cuda-device.js';
@@ -18,6 +19,14 @@ export interface BounceLaneSpec {
   readonly name: string;
   readonly agent: 'host' | 'nixl';
   readonly bounce: BounceOptions;
+}
+
+/** One copy command of the driver for as many bytes as the roof's between the same GPUs, in each round; empty for host memory. */
+export interface BareCopySamples {
+  /** By the host's clock, as slices are timed. */
+  readonly hostMs: number[];
+  /** By the GPU's. */
+  readonly deviceMs: number[];
 }
 
 export interface BounceSamples {
@@ -85,6 +94,7 @@ export class BounceTransferRun {
   #roof:
     | (BenchAgent & { readonly table: FragmentTable; readonly peer: PeerHandle; completions: CompletionWaiter })
     | null = null;
+  #bareCopy: BareCopy | null = null;
   #nextSubmission = 1;
   #nextTicket = 1n;
 
@@ -105,6 +115,7 @@ export class BounceTransferRun {
     const [from, to] = this.#gpus ?? [undefined, undefined];
     const fromDevice = from === undefined ? {} : { device: from };
     const toDevice = to === undefined ? {} : { device: to };
+    if (this.#gpus !== null) this.#bareCopy = await BareCopy.open(...this.#gpus, this.#totalBytes);
     await this.#openRoof(fromDevice, toDevice);
     const sizeBytes = Math.max(this.#totalBytes * POOL_OVER_MOVED, layeredSourceBytes(this.#totalBytes));
     for (const spec of specs) {
@@ -137,19 +148,20 @@ export class BounceTransferRun {
     }
   }
 
-  /** Lanes take turns in each round, the contiguous copy first. @returns samples by lane, `roof` among them */
+  /** Lanes take turns in each round, the contiguous copies first. @returns samples by lane, `roof` among them */
   async measure(
     spec: ShapeSpec,
     rounds: number,
     seed: number,
     onRound: () => void,
-  ): Promise<ReadonlyMap<string, BounceSamples>> {
+  ): Promise<{ readonly lanes: ReadonlyMap<string, BounceSamples>; readonly bareCopy: BareCopySamples }> {
     const shape = shapeOf(spec);
     const { pairCount, tokensPerPage, bytesPerPair } = shape;
     const source = scatteredSlots(pairCount, mixSeed(seed, bytesPerPair, 0));
     const destination = scatteredSlots(pairCount, mixSeed(seed, bytesPerPair, 1));
     const pairs = sortedPairs(source, destination);
     const samples = new Map<string, BounceSamples>([['roof', { elapsedMs: [], releasedEarlierMs: [], wrongBytes: 0 }]]);
+    const bareCopy: BareCopySamples = { hostMs: [], deviceMs: [] };
     const tables = new Map<string, { readonly table: FragmentTable; readonly ticket: bigint }>();
     for (const lane of this.#lanes) {
       const tokens = pairCount * tokensPerPage;
@@ -169,6 +181,11 @@ export class BounceTransferRun {
       samples.set(lane.spec.name, { elapsedMs: [], releasedEarlierMs: [], wrongBytes: 0 });
     }
     for (let round = -1; round < rounds; round++) {
+      const bare = this.#bareCopy && (await this.#receiver.orLost(this.#bareCopy.time(this.#totalBytes)));
+      if (round >= 0 && bare !== null) {
+        bareCopy.hostMs.push(bare.hostMs);
+        bareCopy.deviceMs.push(bare.deviceMs);
+      }
       const roofMs = await this.#copyWhole();
       if (round >= 0) samples.get('roof')?.elapsedMs.push(roofMs);
       for (const lane of this.#lanes) {
@@ -192,7 +209,7 @@ export class BounceTransferRun {
       const wrongBytes = await this.#check(lane, spec, destination, { seed: bytesPerPair });
       samples.set(name, { ...(samples.get(name) as BounceSamples), wrongBytes });
     }
-    return samples;
+    return { lanes: samples, bareCopy };
   }
 
   /** Destroys what the pools hold. */
@@ -280,6 +297,7 @@ export class BounceTransferRun {
   }
 
   async close(): Promise<void> {
+    await this.#bareCopy?.close();
     await Promise.all([...this.#lanes.map(({ agent }) => agent.close(2000)), this.#roof?.agent.close(2000)]);
   }
 

@@ -1,9 +1,10 @@
+import { BareCopy, type BareCopyTimes } from '../../../agent/bare-copy.js';
 import { CudaDevice } from '../../../agent/cuda-device.js';
 import type { CudaEvent } from '../../../agent/cuda-event.js';
 import { NixlLoop } from '../../../agent/nixl-loop.js';
 import type { Completion, FragmentTable, PeerHandle, ReadyEvent } from '../../../agent/transfer-agent.js';
 import { SystemClock } from '../../../clock.js';
-import { TransportError } from '../../../errors.js';
+import { StateError, TransportError } from '../../../errors.js';
 import { CompletionWaiter } from '../completion-waiter.js';
 import { type BenchAgent, openAgent } from '../open-agent.js';
 import { mixSeed } from '../seeded-random.js';
@@ -24,6 +25,10 @@ export interface LaneSamples {
   readonly elapsedMs: number[];
   /** Of one contiguous copy of the same bytes by the same agent, taken in turns with the pages. */
   readonly contiguousMs: number[];
+  /** Of one copy command of the driver for the same bytes between the same GPUs, in the same turns: by the host's clock, as the others are. */
+  readonly bareCopyMs: number[];
+  /** The same copies by the GPU's clock. */
+  readonly bareCopyDeviceMs: number[];
   /** Of the same pages by a bare loop over NIXL, in the same turns; empty for other agents, and for pages that are no large descriptors. */
   readonly bareLoopMs: number[];
   readonly wrongBytes: number;
@@ -86,6 +91,7 @@ export class DeviceTransferRun {
   readonly #slicePages: number;
   readonly #lanes: Lane[] = [];
   readonly #clock = new SystemClock();
+  #bareCopy: BareCopy | null = null;
   #nextSubmission = 1;
 
   constructor(
@@ -103,6 +109,7 @@ export class DeviceTransferRun {
   async open(specs: readonly DeviceLaneSpec[]): Promise<void> {
     const [from, to] = this.#gpus;
     const sizeBytes = this.#totalBytes * POOL_OVER_MOVED;
+    this.#bareCopy = await BareCopy.open(from, to, this.#totalBytes);
     for (const spec of specs) {
       const { name, agent, path, copyBlocks } = spec;
       const blocks = copyBlocks === undefined ? {} : { copyBlocks };
@@ -149,20 +156,31 @@ export class DeviceTransferRun {
         pages: this.#tableOf(lane, shape),
         whole: this.#tableOf(lane, pageShape(bytes, bytes)),
       });
-      samples.set(lane.spec.name, { elapsedMs: [], contiguousMs: [], bareLoopMs: [], wrongBytes: 0 });
+      samples.set(lane.spec.name, {
+        elapsedMs: [],
+        contiguousMs: [],
+        bareCopyMs: [],
+        bareCopyDeviceMs: [],
+        bareLoopMs: [],
+        wrongBytes: 0,
+      });
     }
     const whole = Int32Array.of(0, 0);
     for (let round = -1; round < rounds; round++) {
       for (const lane of this.#lanes) {
         const { pages, whole: table } = tables.get(lane.spec.name) as { pages: FragmentTable; whole: FragmentTable };
+        const bareCopy = await this.#timeBareCopy(bytes);
         const contiguousMs = await this.#transfer(lane, table, whole, bytes);
         const bareLoopMs = await this.#timeBareLoop(lane, shape, pairs);
         // Last, so that the pages are what the receiver checks.
         const elapsedMs = await this.#transfer(lane, pages, pairs, bytes);
         if (round < 0) continue;
-        samples.get(lane.spec.name)?.contiguousMs.push(contiguousMs);
-        if (bareLoopMs !== null) samples.get(lane.spec.name)?.bareLoopMs.push(bareLoopMs);
-        samples.get(lane.spec.name)?.elapsedMs.push(elapsedMs);
+        const taken = samples.get(lane.spec.name) as LaneSamples;
+        taken.bareCopyMs.push(bareCopy.hostMs);
+        taken.bareCopyDeviceMs.push(bareCopy.deviceMs);
+        taken.contiguousMs.push(contiguousMs);
+        if (bareLoopMs !== null) taken.bareLoopMs.push(bareLoopMs);
+        taken.elapsedMs.push(elapsedMs);
       }
       onRound();
     }
@@ -266,6 +284,7 @@ export class DeviceTransferRun {
   }
 
   async close(): Promise<void> {
+    await this.#bareCopy?.close();
     for (const { bareLoop } of this.#lanes) await bareLoop?.close();
     await Promise.all(this.#lanes.map(({ agent }) => agent.close(2000)));
   }
@@ -285,6 +304,11 @@ export class DeviceTransferRun {
     const startMs = this.#clock.now();
     lane.agent.submit({ id, peer: lane.peer, flow: 1, groups: [{ fragments, slotPairs }], after });
     return { id, done, submitMs: this.#clock.now() - startMs, startMs };
+  }
+
+  async #timeBareCopy(bytes: number): Promise<BareCopyTimes> {
+    if (this.#bareCopy === null) throw new StateError('the run was not opened');
+    return this.#receiver.orLost(this.#bareCopy.time(bytes));
   }
 
   async #timeBareLoop(
