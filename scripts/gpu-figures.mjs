@@ -1,25 +1,24 @@
 // The figures of docs/gpu.md, from the results of one machine with two GPUs: scripts/readme-figures.mjs puts them in place.
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import {
+  commitOf,
+  committed,
+  FOLDER,
+  filesWithoutCommit,
+  link,
+  percent,
+  quantile,
+  ROOT,
+  rowOf,
+  rowsOf,
+  speedOf,
+} from './gpu-results.mjs';
 import { FILES } from './gpu-runs.mjs';
 
-const ROOT = fileURLToPath(new URL('..', import.meta.url));
-const FOLDER = 'bench/results/h200-x2';
 const COSTS = 'native/core/path_cost.cc';
-
-const link = (file) => `[${file}](../${FOLDER}/${file})`;
-const quantile = (values, share) =>
-  [...values].sort((a, b) => a - b)[Math.max(0, Math.ceil(share * values.length) - 1)];
-const commitOf = ({ commit }) => (commit === undefined ? 'which names no commit' : `commit ${commit.slice(0, 7)}`);
-
-function result(file) {
-  const path = join(ROOT, FOLDER, file);
-  return existsSync(path) ? JSON.parse(readFileSync(path, 'utf8')) : null;
-}
-
-/** Benches in C++ wrote bare rows before their results were stamped. */
-const rowsOf = (output) => (Array.isArray(output) ? output : output.results);
+/** What the tool printed in runs before its results were stamped. */
+const SANITIZER_TEXT = 'sanitize.txt';
 
 function kills(output) {
   const rows = rowsOf(output);
@@ -29,7 +28,7 @@ function kills(output) {
   return (
     `A writer killed in the middle of its writes, ${rows.length} times: its last byte landed after ${Math.min(...changed).toFixed(1)} to ` +
     `${Math.max(...changed).toFixed(1)} ms, its end was told after ${Math.min(...told).toFixed(1)} to ${Math.max(...told).toFixed(1)} ms, and ` +
-    `${late} bytes landed after that: ${link(FILES.kill)}.`
+    `${late} bytes landed after that: ${link(FILES.kill)}, ${commitOf(output)}.`
   );
 }
 
@@ -67,23 +66,44 @@ function aborted(output) {
     ];
   };
   const all = [...line(output.aborts, 'pages'), ...line(output.longRunAborts, 'long runs')];
-  return `Pages free after a cancel, p99 over p2p: ${all.join('; ')}: ${link(FILES.transfer.twoGpus)}.`;
+  return `Pages free after a cancel, p99 over p2p: ${all.join('; ')}: ${link(FILES.transfer.twoGpus)}, ${commitOf(output)}.`;
+}
+
+function sanitizers(from) {
+  const lines = FILES.sanitize.flatMap((file) => from(file, (output) => sanitized(file, output)));
+  if (lines.length > 0 || !existsSync(join(ROOT, FOLDER, SANITIZER_TEXT))) return lines;
+  return [`compute-sanitizer (memcheck, racecheck) over the kernel tests: what it printed is ${link(SANITIZER_TEXT)}, ${commitOf({})}.`]; // biome-ignore format: one line
+}
+
+/** What multiprocessors get out of the link, without an agent. */
+function kernels(output) {
+  const rows = rowsOf(output);
+  const copy = rows.find(({ what }) => what === 'one copy');
+  const said = ['bulk', 'bulk, settled'].map((kind) => {
+    const found = rows.filter(({ what, shape }) => what === kind && shape === '32KiB');
+    const speeds = found.map((row) => `${row.blocks} blocks ${row.GBps.toFixed(0)}`);
+    return `${kind === 'bulk' ? 'tiles handed out while they run' : 'tiles dealt out beforehand'}: ${speeds.join(', ')}`;
+  });
+  return `The kernels alone on 32 KiB pages scattered on both sides, GB/s beside ${copy.GBps.toFixed(0)} of one bare copy: ${said.join('; ')}: ${link('pair.json')}, ${commitOf(output)}.`;
 }
 
 /** What was shown beside the README's tables; what has no result is not claimed. */
 export function gpuProofs() {
   const from = (file, say) => {
-    const output = result(file);
+    const output = committed(file);
     return output === null ? [] : [say(output)].flat();
   };
   const lines = [
     ...from(FILES.nativeTests, nativeTests),
     ...from(FILES.nodeTests, nodeTests),
-    ...FILES.sanitize.flatMap((file) => from(file, (output) => sanitized(file, output))),
+    ...sanitizers(from),
     ...from(FILES.soak, soak),
     ...from(FILES.kill, kills),
     ...from(FILES.transfer.twoGpus, aborted),
+    ...from('pair.json', kernels),
   ];
+  const unnamed = filesWithoutCommit().filter((file) => file !== FILES.host);
+  if (unnamed.length > 0) lines.push(`Files that name no commit: ${unnamed.map((file) => link(file)).join(', ')}.`);
   return lines.map((line) => `- ${line}`);
 }
 
@@ -95,16 +115,13 @@ function constant(name) {
   return Number(found[1]);
 }
 
-const rowOf = (output, lane, pageBytes, kind = 'pages') =>
-  output?.results.find((row) => row.lane === lane && row.pageBytes === pageBytes && row.kind === kind);
-const speedOf = (row) => row?.gigabytesPerSecond?.p50;
 const KIB = 1024;
 
 /** Each constant of the path choice, how it is taken and what the committed results say it is. */
 export function pathCosts() {
-  const pages = result(FILES.transfer.twoGpus);
-  const big = result(FILES.transfer.bigSlices);
-  const bounce = result(FILES.bounceTransfer);
+  const pages = committed(FILES.transfer.twoGpus);
+  const big = committed(FILES.transfer.bigSlices);
+  const bounce = committed(FILES.bounceTransfer);
   const onePage = rowOf(bounce, 'bounce-16', 4 * KIB);
   const manyLayers = rowOf(bounce, 'bounce-16', 4 * KIB, 'layers');
   const perSlot = () => {
@@ -131,11 +148,12 @@ export function pathCosts() {
   ]; // biome-ignore format: a table
   const digits = (value) => (value >= 10 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(3));
   return [
-    '| constant | value | taken from | last measured | result |',
-    '|---|---|---|---|---|',
+    '| constant | value | what it is | last measured | differs by | result |',
+    '|---|---|---|---|---|---|',
     ...rows.map(([name, unit, how, measured, file]) => {
       const seen = measured == null ? '-' : `${digits(measured)} ${unit}`;
-      return `| \`${name}\` | ${constant(name)} ${unit} | ${how} | ${seen} | ${link(file)} |`;
+      const by = measured == null ? '-' : percent(measured / constant(name) - 1);
+      return `| \`${name}\` | ${constant(name)} ${unit} | ${how} | ${seen} | ${by} | ${link(file)} |`;
     }),
   ];
 }

@@ -1,0 +1,20 @@
+/**
+ * Why a bar of the GPU path is not met, and what was tried: one sentence or two by the bar's `name`, or by `name: what` where one
+ * measurement has a cause of its own. Shown by scripts/gpu-bars.mjs beside a bar that a result does not meet, and nowhere else.
+ */
+export const CAUSES = {
+  'share-32k-32':
+    'A multiprocessor gets less out of the link than the copy engines: the kernels alone end at 93 % of a bare copy (`pair.json`, and 832 shapes of them in `kernel-shapes.txt`); slices of 2,048 pages add the hand-over from one launch to the next. Tiles handed out while a kernel runs instead of dealt out beforehand, and two streams in turns, came out of the search.',
+  'share-32k-16': 'The same as with 32 blocks.',
+  'share-split':
+    'Slices of 2,048 pieces are 8 MiB, 25 µs of the link, and the progress thread takes as long for one (slots, two events, launch); in slices as large as a chunk’s that does not count.',
+  'bounce-share':
+    'Gather, write and scatter of the first and the last chunk stand alone, and each chunk is waited for by a thread.',
+  'bounce-empty':
+    'WANT, gather, NIXL write, DATA and scatter follow each other, and two progress threads see each of them end; no profile says yet which step grew.',
+  'slow-down: rdma':
+    'Not established. NIXL moves each page by a copy of its own; where p2p reaches the peer it is taken instead, and costs less than the spread of the prefill.',
+  'tail: llama-3.1-8b 8192':
+    'Behind the last slice both JS threads wake up, decode, judge and publish: 0.35 to 0.6 ms, as long as the slice itself. What ZeroMQ took (half a millisecond) went with notes.',
+  'tail: qwen3-32b 8192': 'The same 0.35 to 0.6 ms behind a slice of 1.4 ms.',
+};

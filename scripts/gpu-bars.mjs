@@ -1,0 +1,167 @@
+// The bars of the GPU path against the committed results: what was asked for, what was measured, met or not, and why not.
+import { CAUSES } from './gpu-bar-causes.mjs';
+import { commitOf, committed, link, percent, quantile, rowOf, table } from './gpu-results.mjs';
+import { FILES } from './gpu-runs.mjs';
+
+const KIB = 1024;
+const { twoGpus, bigSlices } = FILES.transfer;
+
+const atLeast = (bound) => ({ bound, relation: '>=' });
+const atMost = (bound) => ({ bound, relation: '<=' });
+const microseconds = (value) => `${value.toFixed(value < 100 ? 1 : 0)} µs`;
+const milliseconds = (value) => `${value.toFixed(2)} ms`;
+const times = (value) => `${value.toFixed(2)} x`;
+const ofBareCopy = (value) => percent(value, 1);
+const size = (bytes) => `${(bytes / 2 ** 20).toLocaleString('en-US')} MiB`;
+
+/** Shares of a bare copy, of every result that has the lane; a result from before it was measured says so. */
+function shares(files, lane, pageBytes, kind = 'pages') {
+  return (read) =>
+    files.flatMap((file) => {
+      const row = rowOf(read(file), lane, pageBytes, kind);
+      if (row === undefined) return [];
+      const isOld = row.shareOfBareCopy === undefined;
+      const note = isOld ? `${percent(row.shareOfRoof, 1)} of the agent's own copy; no bare copy in this result` : '';
+      return [{ what: `${size(row.bytes)}, ${lane}`, value: row.shareOfBareCopy ?? null, note, file }];
+    });
+}
+
+const overNixl = (lane) => (read) =>
+  [twoGpus, bigSlices].flatMap((file) => {
+    const value = read(file)?.ratios.p2pOverRdma?.[`${lane} ${32 * KIB}`];
+    return value === undefined ? [] : [{ what: lane, value, file }];
+  });
+
+const overBareLoop = (read) =>
+  [twoGpus, bigSlices].flatMap((file) =>
+    Object.entries(read(file)?.ratios.nixlOverBareLoop ?? {}).map(([subject, value]) => {
+      return { what: `pages of ${size(Number(subject.split(' ').at(-1)))}`, value, file };
+    }),
+  );
+
+const slice = (name) => (read) =>
+  [twoGpus, bigSlices].flatMap((file) => {
+    const values = read(file)?.slices?.[name];
+    return values === undefined ? [] : [{ what: 'p50', value: quantile(values, 0.5), file }];
+  });
+
+const emptyArena = (read) => {
+  const costs = read(FILES.bounceTransfer)?.emptyArena;
+  if (costs == null) return [];
+  return [
+    { what: 'right after another, p50', value: quantile(costs.busyUs, 0.5), file: FILES.bounceTransfer },
+    { what: 'after a pause, p50', value: quantile(costs.idleUs, 0.5), file: FILES.bounceTransfer },
+  ];
+};
+
+const tails = (read) =>
+  FILES.ttft.flatMap((file) => {
+    const name = /^gpu-ttft-(.*)-(\d+)k\.json$/.exec(file);
+    const what = `${name?.[1]} ${1024 * Number(name?.[2])}`;
+    const row = read(file)?.results.find(({ variant }) => variant === 'pipelined');
+    if (row === undefined) return [{ what, value: null, note: 'no result', file }];
+    return [{ what, value: row.exposedTailMs.p50 / row.lastSliceMs.p50, file }];
+  });
+
+const slowDowns = (read) =>
+  FILES.interference.flatMap((file) =>
+    (read(file)?.results ?? [])
+      .filter(({ load }) => load === 'own')
+      .map(({ variant, chunkTokens, path, slowDown }) => {
+        return { what: `${variant.split(' ')[0]}, chunks of ${chunkTokens}`, about: path, value: slowDown.p50, file };
+      }),
+  );
+
+const aborts = (read) => {
+  const p99 = (file, what, values = []) => (values.length === 0 ? [] : [{ what, value: quantile(values, 0.99), file }]);
+  const [direct, bounced] = [read(twoGpus), read(FILES.bounceTransfer)];
+  return [
+    ...p99(twoGpus, 'p2p under way', direct?.aborts?.freeMs),
+    ...p99(twoGpus, 'p2p behind an event', direct?.aborts?.behindEventMs),
+    ...p99(twoGpus, 'p2p long runs', direct?.longRunAborts?.freeMs),
+    ...p99(FILES.bounceTransfer, "bounce, the writer's", bounced?.aborts?.freeMs),
+    ...p99(FILES.bounceTransfer, 'bounce, behind an event', bounced?.aborts?.behindEventMs),
+    ...p99(FILES.bounceTransfer, "bounce, the receiver's", bounced?.aborts?.receiverFreeMs),
+  ];
+};
+
+const bytesAfterAborts = (read) =>
+  [
+    [twoGpus, 'p2p pages', read(twoGpus)?.aborts],
+    [twoGpus, 'p2p long runs', read(twoGpus)?.longRunAborts],
+    [FILES.bounceTransfer, 'bounce', read(FILES.bounceTransfer)?.aborts],
+  ].flatMap(([file, what, costs]) => (costs == null ? [] : [{ what, value: costs.wrongBytes, file }]));
+
+const soak = (read) =>
+  (read(FILES.soak)?.paths ?? []).map(({ path, slices, wrongBytes, memory }) => {
+    const mib = memory === undefined ? '' : `, device ${memory.half.deviceMiB.join(' and ')} MiB at half, ${memory.last.deviceMiB.join(' and ')} at the end`; // biome-ignore format: one line
+    return { what: `${slices.toLocaleString('en-US')} over ${path}${mib}`, value: wrongBytes, file: FILES.soak };
+  });
+
+const bytes = (value) => `${value} bytes`;
+
+/** In the order of the requirement. `measure` gives one measurement a row; `value` null: not measured, `note` says why. */
+const BARS = [
+  { name: 'share-32k-32', figure: 'p2p, 32 KiB pages scattered on both sides, share of one bare copy, 32 blocks', ...atLeast(0.9), say: ofBareCopy, measure: shares([twoGpus, bigSlices], 'p2p-32', 32 * KIB) },
+  { name: 'share-32k-16', figure: 'the same with 16 blocks', ...atLeast(0.8), say: ofBareCopy, measure: shares([twoGpus, bigSlices], 'p2p-16', 32 * KIB) },
+  { name: 'over-nixl', figure: 'the same against plain NIXL, 16 blocks', ...atLeast(30), say: times, measure: overNixl('p2p-16') },
+  { name: 'share-split', figure: 'p2p, 4 KiB pieces of larger pages (TP split), share of one bare copy', ...atLeast(0.7), say: ofBareCopy, measure: (read) => ['p2p-16', 'p2p-32'].flatMap((lane) => shares([twoGpus, bigSlices], lane, 4 * KIB, 'split')(read)) },
+  { name: 'bounce-share', figure: 'bounce over NIXL, 4 KiB pieces, share of one bare copy', ...atLeast(0.7), say: ofBareCopy, measure: (read) => ['bounce-16', 'bounce-32'].flatMap((lane) => shares([FILES.bounceTransfer], lane, 4 * KIB, 'layers')(read)) },
+  { name: 'bounce-empty', figure: 'a page through an empty arena', ...atMost(100), say: microseconds, measure: emptyArena },
+  { name: 'bare-loop', figure: '`nixl` path, few large descriptors, against a raw C loop over the same NIXL', ...atLeast(0.98), say: ofBareCopy, measure: overBareLoop },
+  { name: 'event', figure: 'event complete to the end of a page queued behind it (no less than to its first byte), p2p', ...atMost(20), say: microseconds, measure: slice('eventToPageUs') },
+  { name: 'js-thread', figure: 'JS thread, a slice of 2,048 fragments', ...atMost(20), say: microseconds, measure: slice('submitUs') },
+  { name: 'posting', figure: 'native prepare before the launch, a slice of 2,048 fragments', ...atMost(40), say: microseconds, measure: slice('postingUs') },
+  { name: 'tail', figure: 'exposed tail over the last slice, `ttft --engine gemm`', ...atMost(1.2), say: times, measure: tails },
+  { name: 'slow-down', figure: "prefill slow-down beside its own pages' transfer", ...atMost(0.02), say: (value) => percent(value, 1), measure: slowDowns },
+  { name: 'abort', figure: 'pages free after an abort, p99', ...atMost(10), say: milliseconds, measure: aborts },
+  { name: 'after-abort', figure: 'bytes that land in pages after an abort', ...atMost(0), say: bytes, measure: bytesAfterAborts },
+  { name: 'soak', figure: 'slices in a row, random shapes, cancels mixed in: wrong bytes', ...atMost(0), say: bytes, measure: soak },
+]; // biome-ignore format: a table
+
+/** `met`: null where nothing was measured that can be judged. */
+export function barRows(read = committed, causes = CAUSES) {
+  return BARS.flatMap(({ name, figure, bound, relation, say, measure }) => {
+    const found = measure(read);
+    const measured = found.length > 0 ? found : [{ what: '', value: null, note: 'no result', file: null }];
+    return measured.map(({ what, about = what, value, note = '', file }) => {
+      const met = value === null ? null : relation === '>=' ? value >= bound : value <= bound;
+      const output = file === null ? null : read(file);
+      return {
+        name,
+        figure,
+        bar: `${relation === '>=' ? '>=' : '<='} ${say(bound)}`,
+        what,
+        measured: value === null ? note : say(value),
+        met,
+        cause: met === false ? (causes[`${name}: ${about}`] ?? causes[name] ?? 'not established') : '',
+        file: output === null ? null : file,
+        commit: output === null ? null : commitOf(output),
+      };
+    });
+  });
+}
+
+const verdict = (met) => (met === null ? 'not judged' : met ? 'met' : '**not met**');
+
+/** The table of docs/gpu.md. */
+export function bars() {
+  const rows = barRows();
+  const count = (met) => rows.filter((row) => row.met === met).length;
+  return [
+    `${count(true)} met, ${count(false)} not met, ${count(null)} not judged.`,
+    '',
+    ...table(
+      ['figure', 'bar', 'of', 'measured', 'verdict', 'why not, and what was tried', 'result'],
+      rows.map(({ figure, bar, what, measured, met, cause, file, commit }) => [
+        figure,
+        bar,
+        what,
+        measured,
+        verdict(met),
+        cause,
+        file === null ? '-' : `${link(file)}, ${commit}`,
+      ]),
+    ),
+  ];
+}
