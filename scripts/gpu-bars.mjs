@@ -10,8 +10,8 @@ const atLeast = (bound) => ({ bound, relation: '>=' });
 const atMost = (bound) => ({ bound, relation: '<=' });
 const microseconds = (value) => `${value.toFixed(value < 100 ? 1 : 0)} µs`;
 const milliseconds = (value) => `${value.toFixed(2)} ms`;
-const times = (value) => `${value.toFixed(2)} x`;
-const ofBareCopy = (value) => percent(value, 1);
+const times = (value) => `${value.toFixed(value < 10 ? 2 : 0)} x`;
+const share = (value) => percent(value, 1);
 const size = (bytes) => `${(bytes / 2 ** 20).toLocaleString('en-US')} MiB`;
 
 /** Shares of a bare copy, of every result that has the lane; a result from before it was measured says so. */
@@ -93,22 +93,29 @@ const bytesAfterAborts = (read) =>
   ].flatMap(([file, what, costs]) => (costs == null ? [] : [{ what, value: costs.wrongBytes, file }]));
 
 const soak = (read) =>
-  (read(FILES.soak)?.paths ?? []).map(({ path, slices, wrongBytes, memory }) => {
-    const mib = memory === undefined ? '' : `, device ${memory.half.deviceMiB.join(' and ')} MiB at half, ${memory.last.deviceMiB.join(' and ')} at the end`; // biome-ignore format: one line
-    return { what: `${slices.toLocaleString('en-US')} over ${path}${mib}`, value: wrongBytes, file: FILES.soak };
+  (read(FILES.soak)?.paths ?? []).map(({ path, slices, wrongBytes }) => {
+    return { what: `${slices.toLocaleString('en-US')} over ${path}`, value: wrongBytes, file: FILES.soak };
+  });
+
+/** From the middle of the run to its end, of both processes' GPUs together. */
+const soakMemory = (read) =>
+  (read(FILES.soak)?.paths ?? []).flatMap(({ path, memory }) => {
+    if (memory === undefined) return [];
+    const mib = ({ deviceMiB }) => deviceMiB.reduce((sum, one) => sum + one, 0);
+    return [{ what: `device, ${path}`, value: mib(memory.last) - mib(memory.half), file: FILES.soak }];
   });
 
 const bytes = (value) => `${value} bytes`;
 
 /** In the order of the requirement. `measure` gives one measurement a row; `value` null: not measured, `note` says why. */
 const BARS = [
-  { name: 'share-32k-32', figure: 'p2p, 32 KiB pages scattered on both sides, share of one bare copy, 32 blocks', ...atLeast(0.9), say: ofBareCopy, measure: shares([twoGpus, bigSlices], 'p2p-32', 32 * KIB) },
-  { name: 'share-32k-16', figure: 'the same with 16 blocks', ...atLeast(0.8), say: ofBareCopy, measure: shares([twoGpus, bigSlices], 'p2p-16', 32 * KIB) },
+  { name: 'share-32k-32', figure: 'p2p, 32 KiB pages scattered on both sides, share of one bare copy, 32 blocks', ...atLeast(0.9), say: share, measure: shares([twoGpus, bigSlices], 'p2p-32', 32 * KIB) },
+  { name: 'share-32k-16', figure: 'the same with 16 blocks', ...atLeast(0.8), say: share, measure: shares([twoGpus, bigSlices], 'p2p-16', 32 * KIB) },
   { name: 'over-nixl', figure: 'the same against plain NIXL, 16 blocks', ...atLeast(30), say: times, measure: overNixl('p2p-16') },
-  { name: 'share-split', figure: 'p2p, 4 KiB pieces of larger pages (TP split), share of one bare copy', ...atLeast(0.7), say: ofBareCopy, measure: (read) => ['p2p-16', 'p2p-32'].flatMap((lane) => shares([twoGpus, bigSlices], lane, 4 * KIB, 'split')(read)) },
-  { name: 'bounce-share', figure: 'bounce over NIXL, 4 KiB pieces, share of one bare copy', ...atLeast(0.7), say: ofBareCopy, measure: (read) => ['bounce-16', 'bounce-32'].flatMap((lane) => shares([FILES.bounceTransfer], lane, 4 * KIB, 'layers')(read)) },
+  { name: 'share-split', figure: 'p2p, 4 KiB pieces of larger pages (TP split), share of one bare copy', ...atLeast(0.7), say: share, measure: (read) => ['p2p-16', 'p2p-32'].flatMap((lane) => shares([twoGpus, bigSlices], lane, 4 * KIB, 'split')(read)) },
+  { name: 'bounce-share', figure: 'bounce over NIXL, 4 KiB pieces, share of one bare copy', ...atLeast(0.7), say: share, measure: (read) => ['bounce-16', 'bounce-32'].flatMap((lane) => shares([FILES.bounceTransfer], lane, 4 * KIB, 'layers')(read)) },
   { name: 'bounce-empty', figure: 'a page through an empty arena', ...atMost(100), say: microseconds, measure: emptyArena },
-  { name: 'bare-loop', figure: '`nixl` path, few large descriptors, against a raw C loop over the same NIXL', ...atLeast(0.98), say: ofBareCopy, measure: overBareLoop },
+  { name: 'bare-loop', figure: '`nixl` path, few large descriptors, against a raw C loop over the same NIXL', ...atLeast(0.98), say: share, measure: overBareLoop },
   { name: 'event', figure: 'event complete to the end of a page queued behind it (no less than to its first byte), p2p', ...atMost(20), say: microseconds, measure: slice('eventToPageUs') },
   { name: 'js-thread', figure: 'JS thread, a slice of 2,048 fragments', ...atMost(20), say: microseconds, measure: slice('submitUs') },
   { name: 'posting', figure: 'native prepare before the launch, a slice of 2,048 fragments', ...atMost(40), say: microseconds, measure: slice('postingUs') },
@@ -117,6 +124,7 @@ const BARS = [
   { name: 'abort', figure: 'pages free after an abort, p99', ...atMost(10), say: milliseconds, measure: aborts },
   { name: 'after-abort', figure: 'bytes that land in pages after an abort', ...atMost(0), say: bytes, measure: bytesAfterAborts },
   { name: 'soak', figure: 'slices in a row, random shapes, cancels mixed in: wrong bytes', ...atMost(0), say: bytes, measure: soak },
+  { name: 'soak-memory', figure: 'the same: memory that grew from the middle of the run to its end', ...atMost(0), say: (value) => `${value} MiB`, measure: soakMemory },
 ]; // biome-ignore format: a table
 
 /** `met`: null where nothing was measured that can be judged. */
@@ -134,7 +142,7 @@ export function barRows(read = committed, causes = CAUSES) {
         what,
         measured: value === null ? note : say(value),
         met,
-        cause: met === false ? (causes[`${name}: ${about}`] ?? causes[name] ?? 'not established') : '',
+        cause: met === false ? (causes[`${name}: ${about}`] ?? causes[name] ?? 'Not established.') : '',
         file: output === null ? null : file,
         commit: output === null ? null : commitOf(output),
       };
@@ -142,26 +150,44 @@ export function barRows(read = committed, causes = CAUSES) {
   });
 }
 
-const verdict = (met) => (met === null ? 'not judged' : met ? 'met' : '**not met**');
+/** One row a bar: of several measurements, each with what it is of, and those that miss it marked. */
+function tableRow(rows) {
+  const [{ figure, bar }] = rows;
+  const measured = rows.map(({ what, measured: value, met }) => {
+    const said = met === false ? `**${value}**` : value;
+    return what === '' ? said : `${what}: ${said}`;
+  });
+  const [met, missed, unjudged] = [true, false, null].map((kind) => rows.filter((row) => row.met === kind));
+  const verdict = [
+    ...(missed.length > 0 ? [`**not met**${missed.length < rows.length ? ` (${missed.length} of ${rows.length})` : ''}`] : []),
+    ...(unjudged.length > 0 ? [`not judged${unjudged.length < rows.length ? ` (${unjudged.length} of ${rows.length})` : ''}`] : []),
+    ...(met.length === rows.length ? ['met'] : []),
+  ]; // biome-ignore format: one line each
+  const causes = [...new Set(missed.map(({ cause }) => cause))].map((cause) => {
+    const about = [...new Set(missed.filter((row) => row.cause === cause).map(({ what }) => what))];
+    return missed.every((row) => row.cause === cause) && missed.length === rows.length
+      ? cause
+      : `${about.join('; ')}: ${cause}`;
+  });
+  const files = new Map(
+    rows.flatMap(({ file, commit }) => (file === null ? [] : [[file, `${link(file)}, ${commit}`]])),
+  );
+  return [
+    figure,
+    bar,
+    measured.join('; '),
+    verdict.join('; '),
+    causes.join(' '),
+    [...files.values()].join('; ') || '-',
+  ];
+}
 
 /** The table of docs/gpu.md. */
-export function bars() {
-  const rows = barRows();
-  const count = (met) => rows.filter((row) => row.met === met).length;
-  return [
-    `${count(true)} met, ${count(false)} not met, ${count(null)} not judged.`,
-    '',
-    ...table(
-      ['figure', 'bar', 'of', 'measured', 'verdict', 'why not, and what was tried', 'result'],
-      rows.map(({ figure, bar, what, measured, met, cause, file, commit }) => [
-        figure,
-        bar,
-        what,
-        measured,
-        verdict(met),
-        cause,
-        file === null ? '-' : `${link(file)}, ${commit}`,
-      ]),
-    ),
-  ];
+export function bars(read = committed, causes = CAUSES) {
+  const rows = barRows(read, causes);
+  const names = [...new Set(rows.map(({ name }) => name))];
+  return table(
+    ['figure', 'bar', 'measured', 'verdict', 'why not, and what was tried', 'result'],
+    names.map((name) => tableRow(rows.filter((row) => row.name === name))),
+  );
 }

@@ -102,7 +102,7 @@ export function gpuProofs() {
     ...from(FILES.transfer.twoGpus, aborted),
     ...from('pair.json', kernels),
   ];
-  const unnamed = filesWithoutCommit().filter((file) => file !== FILES.host);
+  const unnamed = filesWithoutCommit();
   if (unnamed.length > 0) lines.push(`Files that name no commit: ${unnamed.map((file) => link(file)).join(', ')}.`);
   return lines.map((line) => `- ${line}`);
 }

@@ -7,7 +7,7 @@
 //   --together   what measures no time runs at once, before the rest, which runs one after the other
 //
 // Environment: KV_TRANSCEIVER_REQUIRE (default cuda: what lacks a GPU or NIXL fails), ROUNDS, SOAK_SLICES.
-// host.json says what ran where, how long and how it ended; each result names the commit it was built from.
+// host.json says what ran where, from which commit, how long and how it ended; each result names its commit too.
 import { execFileSync, spawn } from 'node:child_process';
 import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { cpus, release } from 'node:os';
@@ -68,17 +68,18 @@ function environment(more) {
   };
 }
 
-function program(word) {
+/** A word of a command: of a tool that runs a test program, also a later one. */
+function resolved(word) {
   if (word === 'node') return process.execPath;
   return word.startsWith('native:') ? join(ROOT, NATIVES, word.slice('native:'.length)) : word;
 }
 
 /** How the command ended: 0, another exit code, a signal's name, or why it did not start. */
 function execute(run, place, isQuiet) {
-  const [word, ...args] = run.command(place);
+  const [program, ...args] = run.command(place).map(resolved);
   return new Promise((done) => {
     // A group of its own, so that the benches' other processes end with it when it takes too long.
-    const child = spawn(program(word), args, {
+    const child = spawn(program, args, {
       cwd: ROOT,
       env: environment(run.env?.(place)),
       detached: true,
@@ -149,7 +150,7 @@ async function perform(run, folder, host, isQuiet) {
   }
   if (isQuiet) console.log(`\n== ${run.name}\n${output.trimEnd()}`);
   console.log(`== ${run.name}: ${problem ?? 'ok'}, ${ended.seconds} s`);
-  return { name: run.name, ...ended, problem };
+  return { name: run.name, commit: host.packed.commit, ...ended, problem };
 }
 
 function list(runs) {
@@ -199,7 +200,7 @@ async function main(args) {
   const tell = (end) => {
     ended.push(end);
     const earlier = told.filter(({ name }) => !ended.some((other) => other.name === name));
-    write(hostFile, { ...host, runs: [...earlier, ...ended] });
+    write(hostFile, { commit: host.packed.commit, ...host, runs: [...earlier, ...ended] });
   };
   const isBeside = (run) => options.includes('--together') && !run.isTimed;
   await Promise.all(runs.filter(isBeside).map(async (run) => tell(await perform(run, results, known, true))));
