@@ -26,7 +26,7 @@ export function filesWithoutCommit() {
   const folder = join(ROOT, FOLDER);
   if (!existsSync(folder)) return [];
   return readdirSync(folder).filter((file) => {
-    if (!file.endsWith('.json')) return true;
+    if (!file.endsWith('.json')) return !/\bcommit [0-9a-f]{7}/.test(readFileSync(join(folder, file), 'utf8'));
     const output = committed(file);
     return (output.commit ?? output.packed?.commit) === undefined;
   });

@@ -1,17 +1,16 @@
-import { BareCopy } from '../../../agent/bare-copy.js';
 import type { BounceOptions } from '../../../agent/bounce.js';
 import type { BounceStats } from '../../../agent/bounce-stats.js';
 import { CudaDevice } from '../../../agent/cuda-device.js';
 import type { Completion, FragmentTable, PeerHandle, ReadyEvent } from '../../../agent/transfer-agent.js';
 import { SystemClock } from '../../../clock.js';
-import { TransportError } from '../../../errors.js';
+import { StateError, TransportError } from '../../../errors.js';
 import { CompletionWaiter } from '../completion-waiter.js';
 import { type BenchAgent, openAgent } from '../open-agent.js';
 import { mixSeed } from '../seeded-random.js';
 import { shapeOf } from './bounce-receiver.js';
+import { BounceRoof } from './bounce-roof.js';
 import { layeredSourceBytes } from './layered-page-set.js';
 import { POOL_OVER_MOVED, pageTokens, scatteredSlots, sortedPairs } from './page-set.js';
-import { pageShape } from './page-shape.js';
 import type { ShapeSpec } from './receiver-messages.js';
 import type { ReceiverProcess } from './receiver-process.js';
 
@@ -91,10 +90,7 @@ export class BounceTransferRun {
   readonly #lanes: Lane[] = [];
   readonly #released = new Map<number, (atMs: number) => void>();
   readonly #clock = new SystemClock();
-  #roof:
-    | (BenchAgent & { readonly table: FragmentTable; readonly peer: PeerHandle; completions: CompletionWaiter })
-    | null = null;
-  #bareCopy: BareCopy | null = null;
+  #roof: BounceRoof | null = null;
   #nextSubmission = 1;
   #nextTicket = 1n;
 
@@ -115,8 +111,7 @@ export class BounceTransferRun {
     const [from, to] = this.#gpus ?? [undefined, undefined];
     const fromDevice = from === undefined ? {} : { device: from };
     const toDevice = to === undefined ? {} : { device: to };
-    if (this.#gpus !== null) this.#bareCopy = await BareCopy.open(...this.#gpus, this.#totalBytes);
-    await this.#openRoof(fromDevice, toDevice);
+    this.#roof = await BounceRoof.open(this.#receiver, this.#gpus, this.#totalBytes);
     const sizeBytes = Math.max(this.#totalBytes * POOL_OVER_MOVED, layeredSourceBytes(this.#totalBytes));
     for (const spec of specs) {
       const { name, agent, bounce } = spec;
@@ -155,6 +150,8 @@ export class BounceTransferRun {
     seed: number,
     onRound: () => void,
   ): Promise<{ readonly lanes: ReadonlyMap<string, BounceSamples>; readonly bareCopy: BareCopySamples }> {
+    const roof = this.#roof;
+    if (roof === null) throw new StateError('the run was not opened');
     const shape = shapeOf(spec);
     const { pairCount, tokensPerPage, bytesPerPair } = shape;
     const source = scatteredSlots(pairCount, mixSeed(seed, bytesPerPair, 0));
@@ -181,12 +178,12 @@ export class BounceTransferRun {
       samples.set(lane.spec.name, { elapsedMs: [], releasedEarlierMs: [], wrongBytes: 0 });
     }
     for (let round = -1; round < rounds; round++) {
-      const bare = this.#bareCopy && (await this.#receiver.orLost(this.#bareCopy.time(this.#totalBytes)));
+      const bare = await roof.timeBareCopy();
       if (round >= 0 && bare !== null) {
         bareCopy.hostMs.push(bare.hostMs);
         bareCopy.deviceMs.push(bare.deviceMs);
       }
-      const roofMs = await this.#copyWhole();
+      const roofMs = await roof.timeAgentsCopy();
       if (round >= 0) samples.get('roof')?.elapsedMs.push(roofMs);
       for (const lane of this.#lanes) {
         const { table, ticket } = tables.get(lane.spec.name) as { table: FragmentTable; ticket: bigint };
@@ -297,43 +294,7 @@ export class BounceTransferRun {
   }
 
   async close(): Promise<void> {
-    await this.#bareCopy?.close();
-    await Promise.all([...this.#lanes.map(({ agent }) => agent.close(2000)), this.#roof?.agent.close(2000)]);
-  }
-
-  async #openRoof(fromDevice: { device?: number }, toDevice: { device?: number }): Promise<void> {
-    const sizeBytes = this.#totalBytes;
-    const how = fromDevice.device === undefined ? {} : { path: 'p2p' as const, copyBlocks: 32 };
-    const bench = await openAgent('host', null, 'roof-sender', { ...fromDevice, ...how });
-    const completions = new CompletionWaiter();
-    bench.agent.onCompletions((batch) => completions.accept(batch));
-    const { base } = await bench.agent.allocatePool({ sizeBytes, ...fromDevice });
-    const { path } = how as { path?: 'p2p' };
-    const opened = await this.#receiver.ask(
-      { kind: 'open', lane: 'roof', agent: 'host', ...toDevice, sizeBytes, ...(path ? { path } : {}) },
-      'opened',
-    );
-    const peer = await this.#receiver.orLost(bench.agent.addPeer(opened.metadata, 'roof-receiver'));
-    const { source, destination, fragments } = pageShape(this.#totalBytes, this.#totalBytes);
-    const table = bench.agent.prepareFragments(
-      peer,
-      oneSlot(source(base)),
-      oneSlot(destination(opened.base)),
-      fragments,
-    );
-    this.#roof = { ...bench, completions, peer, table };
-  }
-
-  async #copyWhole(): Promise<number> {
-    if (this.#roof === null) throw new TransportError('the run was not opened');
-    const { agent, completions, peer, table } = this.#roof;
-    const id = this.#nextSubmission++;
-    const done = completions.expect(id);
-    const startMs = this.#clock.now();
-    agent.submit({ id, peer, flow: 1, groups: [{ fragments: table, slotPairs: Int32Array.of(0, 0) }], after: null });
-    const completion = await this.#receiver.orLost(done);
-    if (completion.error !== null) throw completion.error;
-    return completion.finishedAtMs - startMs;
+    await Promise.all([...this.#lanes.map(({ agent }) => agent.close(2000)), this.#roof?.close(2000)]);
   }
 
   #lane(name: string): Lane {
@@ -396,12 +357,4 @@ export class BounceTransferRun {
     // A page that was not looked at counts as wrong.
     return found.wrongBytes + slots.length * shapeOf(shape).bytesPerPair - found.bytesChecked;
   }
-}
-
-/** The shape has room for pages of which one is moved; here the pool is that one. */
-function oneSlot(table: ReturnType<ReturnType<typeof pageShape>['source']>): typeof table {
-  const [pool] = table.pools;
-  const [group] = table.layerGroups;
-  if (pool === undefined || group === undefined) return table;
-  return { ...table, pools: [{ ...pool, slotCount: 1 }], layerGroups: [{ ...group, slotCount: 1 }] };
 }
