@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { existsSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -67,5 +67,39 @@ describe('gpu-test.sh', () => {
     expect(status).toBe(2);
     expect(stderr).toMatch(message);
     expect(existsSync(join(ROOT, 'nowhere'))).toBe(false);
+  });
+
+  it('gives a tool the path of the test program, and each result and run its commit', () => {
+    const tools = join(folder, 'tools');
+    mkdirSync(tools);
+    // Stands in for the sanitizer: leaves what it was asked to run where the tests would leave their result.
+    writeFileSync(
+      join(tools, 'compute-sanitizer'),
+      `#!${process.execPath}
+       const out = process.argv.find((word) => word.startsWith('--gtest_output=')).replace('--gtest_output=json:', '');
+       require('node:fs').writeFileSync(out, JSON.stringify({ tests: 11, command: process.argv.slice(2) }));`,
+      { mode: 0o755 },
+    );
+    const results = join(folder, 'results');
+    const env = { ...process.env, PATH: `${tools}:${process.env['PATH']}` };
+    const { status } = spawnSync('bash', ['scripts/gpu-test.sh', results, 'sanitize'], {
+      cwd: ROOT,
+      encoding: 'utf8',
+      env,
+    });
+    expect(status).toBe(0);
+    const commit = run('git', 'rev-parse', 'HEAD').stdout.trim();
+    const readResult = (file: string): Record<string, unknown> =>
+      JSON.parse(readFileSync(join(results, file), 'utf8')) as Record<string, unknown>;
+    for (const tool of ['memcheck', 'racecheck']) {
+      const told = readResult(`sanitize-${tool}.json`);
+      expect(told).toMatchObject({ exitCode: 0, tests: 11, settings: { tool } });
+      expect(String(told['commit'])).toMatch(new RegExp(`^${commit}`));
+      expect(told['command']).toContain(tool);
+      expect((told['command'] as string[]).find((word) => word.endsWith('kvt_device_tests'))).toMatch(/^\//);
+    }
+    const host = readResult('host.json') as { commit: string; runs: { name: string; commit: string }[] };
+    expect(host.runs.map(({ name }) => name)).toEqual(['sanitize-memcheck', 'sanitize-racecheck']);
+    for (const told of [host, ...host.runs]) expect(told.commit).toMatch(new RegExp(`^${commit}`));
   });
 });
