@@ -4,7 +4,7 @@
  */
 export const CAUSES = {
   'share-32k-32':
-    'A multiprocessor gets less out of the link than the copy engines: the kernels alone end at 93 % of a bare copy (`pair.json`, and 832 shapes of them in `kernel-shapes.txt`); slices of 2,048 pages add the hand-over from one launch to the next. Tiles handed out while a kernel runs instead of dealt out beforehand, and two streams in turns, came out of the search.',
+    'Multiprocessors get less out of the link than the copy engines, also without an agent (`pair.json`, and 832 shapes of kernels in `kernel-shapes.txt`); slices of 2,048 pages add the hand-over from one launch to the next. Tiles handed out while a kernel runs instead of dealt out beforehand, and two streams in turns, came out of the search.',
   'share-32k-16': 'The same as with 32 blocks.',
   'share-split':
     'Slices of 2,048 pieces are 8 MiB, 25 µs of the link, and the progress thread takes as long for one (slots, two events, launch); in slices as large as a chunk’s that does not count.',
@@ -13,8 +13,8 @@ export const CAUSES = {
   'bounce-empty':
     'WANT, gather, NIXL write, DATA and scatter follow each other, and two progress threads see each of them end; no profile says yet which step grew.',
   'slow-down: rdma':
-    'Not established. NIXL moves each page by a copy of its own; where p2p reaches the peer it is taken instead, and costs less than the spread of the prefill.',
+    'Not established. NIXL moves each page by a copy of its own; where p2p reaches the peer it is taken instead.',
   'tail: llama-3.1-8b 8192':
-    'Behind the last slice both JS threads wake up, decode, judge and publish: 0.35 to 0.6 ms, as long as the slice itself. What ZeroMQ took (half a millisecond) went with notes.',
+    'Behind the last slice both JS threads wake up, decode, judge and publish: 0.35 to 0.6 ms (`tail` of the samples), as long as the slice itself. What ZeroMQ took (half a millisecond) went with notes.',
   'tail: qwen3-32b 8192': 'The same 0.35 to 0.6 ms behind a slice of 1.4 ms.',
 };
