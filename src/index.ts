@@ -40,8 +40,10 @@ export type {
 export type * from './executor/model-engine.js';
 export type { RankGroupStats } from './executor/rank-consensus.js';
 export type {
+  ContextAnswer,
   DisaggregatedParams,
   LlmRequest,
+  PromptUsage,
   RequestState,
   RequestType,
   SamplingParams,

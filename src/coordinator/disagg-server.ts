@@ -1,6 +1,6 @@
 import type { KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
-import type { DisaggregatedParams, SamplingParams, TransferPolicy } from '../executor/request.js';
+import type { DisaggregatedParams, PromptUsage, SamplingParams, TransferPolicy } from '../executor/request.js';
 
 /** One request as the coordinator hands it to a server. */
 export interface ServerRequest {
@@ -14,13 +14,6 @@ export interface ServerRequest {
   readonly sampling?: SamplingParams | null;
   /** Tokens that end the answer when they are sampled. Left out: none. */
   readonly stopTokens?: readonly number[];
-}
-
-/** Tokens of a prompt at one server. */
-export interface PromptUsage {
-  readonly promptTokens: number;
-  /** Of those, taken from its prefix cache. */
-  readonly cachedTokens: number;
 }
 
 /** How a request ended at a server. */
@@ -61,7 +54,10 @@ export interface ServerCall {
 /** One context or generation server as a coordinator sees it, in this process or behind a connection. */
 export interface DisaggServer {
   readonly name: string;
-  /** Control endpoint where generation servers ask for pages; null on a server that never writes any. */
+  /**
+   * Control endpoint of one of its ranks: where a context server is asked for pages, and what names the instance that may ask for them. Null
+   * when it is not known; pages that a server without one generates from are whoever's asks first.
+   */
   readonly infoEndpoint: string | null;
   /** What is known of it right now, without asking it. Left out: always ready. */
   condition?(): ServerCondition;

@@ -5,7 +5,6 @@ export type { CoordinatorServerStats, CoordinatorStats } from './coordinator-sta
 export { type CoordinatorCall, DisaggCoordinator, type DisaggCoordinatorOptions } from './disagg-coordinator.js';
 export type {
   DisaggServer,
-  PromptUsage,
   ServerCall,
   ServerCondition,
   ServerEvents,

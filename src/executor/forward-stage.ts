@@ -240,6 +240,8 @@ export class ForwardStage {
       ctxInfoEndpoint: endpoint ?? disagg.ctxInfoEndpoint,
       ctxDpRank: dpRank ?? disagg.ctxDpRank,
       firstGenTokens: [...request.outputTokens],
+      firstGenLogProbs: [...(request.outputLogProbs ?? [])],
+      ctxUsage: { promptTokens: request.promptTokens.length, cachedTokens: request.prepopulatedLen },
     };
   }
 }

@@ -35,9 +35,31 @@ export interface DisaggregatedParams {
    * asks first.
    */
   readonly genInfoEndpoint?: string | null;
+  /** Set by the context server's answer (context first), as are the three below; generation first they travel in the aux slot. */
   readonly firstGenTokens: readonly number[];
+  /** Natural logarithms, one for each of `firstGenTokens`; left out or empty: the engine computed none. */
+  readonly firstGenLogProbs?: readonly number[];
   readonly draftTokens: readonly number[];
+  /** What the context server spent on the prompt; left out or null before it answered. */
+  readonly ctxUsage?: PromptUsage | null;
   readonly traceparent: string;
+}
+
+/** Tokens of a prompt at one server. */
+export interface PromptUsage {
+  readonly promptTokens: number;
+  /** Of those, taken from its prefix cache. */
+  readonly cachedTokens: number;
+}
+
+/** What a context server says beside the pages of a prompt. */
+export interface ContextAnswer {
+  readonly firstTokens: readonly number[];
+  /** Natural logarithms, one for each of `firstTokens`, in single precision when they came in an aux slot; empty: none were computed. */
+  readonly firstLogProbs: readonly number[];
+  readonly draftTokens: readonly number[];
+  readonly promptLen: number;
+  readonly cachedTokens: number;
 }
 
 /** How the context side sends this request's pages. Defaults come from the configuration when the request is submitted. */
@@ -80,6 +102,16 @@ export interface LlmRequest {
   chunkEnd: number;
   /** Generated tokens so far (the first one comes from the context server). */
   readonly outputTokens: number[];
+  /**
+   * Natural logarithm of the probability of each output token: pushed by an engine that computes them, before it hands over the token. Default:
+   * left out, and nothing is sent.
+   */
+  readonly outputLogProbs?: number[];
+  /**
+   * Generation side: what came with the pages, from before `DISAGG_GENERATION_TRANS_COMPLETE` on. With several ranks only on those that context
+   * ranks which own aux write to. Default: left out.
+   */
+  contextAnswer?: ContextAnswer;
   /** Tokens that forwards under way will add to `outputTokens`: at most one for each step that the schedule lets overlap. */
   tokensInFlight: number;
   cancelRequested: boolean;

@@ -1,30 +1,26 @@
 import type { TransferAgent } from '../agent/transfer-agent.js';
 import { ProtocolError, ResourceError, StateError } from '../errors.js';
+import type { ContextAnswer } from '../executor/request.js';
 
 export const AUX_SLOT_BYTES = 512;
-const HEADER_BYTES = 24;
+const HEADER_BYTES = 28;
 const MAGIC = 0x5841564b; // 'KVAX'
-const VERSION = 1;
-/** Tokens of both kinds that fit one slot. */
+const VERSION = 2;
+/** Tokens of both kinds and log-probs that fit one slot. */
 export const AUX_MAX_TOKENS: number = (AUX_SLOT_BYTES - HEADER_BYTES) / 4;
 
 /** What travels beside the pages when the generation server did not get it from the coordinator (generation first). */
-export interface AuxContent {
-  readonly firstTokens: readonly number[];
-  readonly draftTokens: readonly number[];
-  readonly promptLen: number;
-  readonly cachedTokens: number;
-}
+export type AuxContent = ContextAnswer;
 
 /**
  * Role: registered host memory for aux, one slot per request.
  * Ownership: a slot belongs to one request from `allocate` to `free`; it is freed only when drained (I1).
  *
  * Slot, little endian:
- *   0      4         8            12           16          20             24
- *   +------+---------+------------+------------+-----------+--------------+-------------------------------+
- *   | KVAX | version | firstCount | draftCount | promptLen | cachedTokens | i32 first tokens, then draft  |
- *   +------+---------+------------+------------+-----------+--------------+-------------------------------+
+ *   0      4         8            12           16          20             24             28
+ *   +------+---------+------------+------------+-----------+--------------+--------------+-----------------------------------------+
+ *   | KVAX | version | firstCount | draftCount | promptLen | cachedTokens | logProbCount | u32 first, u32 draft tokens, f32 logs   |
+ *   +------+---------+------------+------------+-----------+--------------+--------------+-----------------------------------------+
  */
 export class AuxBuffer {
   readonly #agent: TransferAgent;
@@ -68,13 +64,17 @@ export class AuxBuffer {
     this.#free.push(slot);
   }
 
-  /** @throws ResourceError when the tokens do not fit one slot */
+  /** @throws ResourceError when tokens and log-probs do not fit one slot */
   pack(slot: number, content: AuxContent): void {
     this.#requireAllocated(slot);
+    const { firstLogProbs } = content;
     const tokens = [...content.firstTokens, ...content.draftTokens];
-    if (tokens.length > AUX_MAX_TOKENS)
-      throw new ResourceError(`${tokens.length} first and draft tokens do not fit an aux slot of ${AUX_MAX_TOKENS}`);
-    const bytes = new Uint8Array(HEADER_BYTES + tokens.length * 4);
+    const count = tokens.length + firstLogProbs.length;
+    if (count > AUX_MAX_TOKENS) {
+      const what = `${tokens.length} first and draft tokens with ${firstLogProbs.length} log-probs`;
+      throw new ResourceError(`${what} do not fit an aux slot of ${AUX_MAX_TOKENS}: send fewer draft tokens`);
+    }
+    const bytes = new Uint8Array(HEADER_BYTES + count * 4);
     const view = new DataView(bytes.buffer);
     const header = [
       MAGIC,
@@ -83,12 +83,16 @@ export class AuxBuffer {
       content.draftTokens.length,
       content.promptLen,
       content.cachedTokens,
+      firstLogProbs.length,
     ];
     header.forEach((word, index) => {
       view.setUint32(index * 4, word, true);
     });
     tokens.forEach((token, index) => {
-      view.setInt32(HEADER_BYTES + index * 4, token, true);
+      view.setUint32(HEADER_BYTES + index * 4, token, true);
+    });
+    firstLogProbs.forEach((logProb, index) => {
+      view.setFloat32(HEADER_BYTES + (tokens.length + index) * 4, logProb, true);
     });
     this.#agent.writeBytes(this.#base + slot * AUX_SLOT_BYTES, bytes);
   }
@@ -101,18 +105,19 @@ export class AuxBuffer {
     const word = (index: number): number => view.getUint32(index * 4, true);
     const firstCount = word(2);
     const draftCount = word(3);
-    if (
-      word(0) !== MAGIC ||
-      word(1) !== VERSION ||
-      firstCount > AUX_MAX_TOKENS ||
-      draftCount > AUX_MAX_TOKENS - firstCount
-    )
+    const logProbCount = word(6);
+    // Words of 32 bits: their sum is exact.
+    const isWhole = firstCount + draftCount + logProbCount <= AUX_MAX_TOKENS;
+    if (word(0) !== MAGIC || word(1) !== VERSION || !isWhole)
       throw new ProtocolError(`aux slot ${slot} does not hold aux content of version ${VERSION}`);
-    const tokens = Array.from({ length: firstCount + draftCount }, (_, index) =>
-      view.getInt32(HEADER_BYTES + index * 4, true),
+    const tokenCount = firstCount + draftCount;
+    const tokens = Array.from({ length: tokenCount }, (_, index) => view.getUint32(HEADER_BYTES + index * 4, true));
+    const firstLogProbs = Array.from({ length: logProbCount }, (_, index) =>
+      view.getFloat32(HEADER_BYTES + (tokenCount + index) * 4, true),
     );
     return {
       firstTokens: tokens.slice(0, firstCount),
+      firstLogProbs,
       draftTokens: tokens.slice(firstCount),
       promptLen: word(4),
       cachedTokens: word(5),

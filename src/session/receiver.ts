@@ -10,7 +10,7 @@ import {
   TransferTimeoutError,
   TransportError,
 } from '../errors.js';
-import { type LlmRequest, requestKey } from '../executor/request.js';
+import { type ContextAnswer, type LlmRequest, requestKey } from '../executor/request.js';
 import type { RankInfo } from '../mapping/index.js';
 import type { FrameOrigin } from '../wire/index.js';
 import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messages.js';
@@ -438,13 +438,12 @@ export class Receiver {
   }
 
   #complete(session: RxSession): void {
-    let firstTokens = session.request.disagg?.firstGenTokens ?? [];
+    let answer = answeredBefore(session.request);
     if (session.auxSlot >= 0) {
       try {
-        const aux = this.#o.aux.unpack(session.auxSlot);
-        if (aux.promptLen !== session.request.promptTokens.length)
-          throw new ProtocolError(`aux of request ${session.rid} is about ${aux.promptLen} prompt tokens`);
-        firstTokens = aux.firstTokens;
+        answer = this.#o.aux.unpack(session.auxSlot);
+        if (answer.promptLen !== session.request.promptTokens.length)
+          throw new ProtocolError(`aux of request ${session.rid} is about ${answer.promptLen} prompt tokens`);
       } catch (cause) {
         if (!(cause instanceof KvTransceiverError)) throw cause;
         this.#end(session, 'failed', cause);
@@ -454,7 +453,8 @@ export class Receiver {
     session.decide('completed', null);
     // A writer that is done is drained; one that does not say so does not hold the pages for ever.
     session.releaseAtMs = this.#o.clock.now() + this.#o.limits.kvTransferTimeoutMs;
-    this.#settled(session, firstTokens);
+    session.request.contextAnswer = answer;
+    this.#settled(session, answer.firstTokens);
   }
 
   #expire(session: RxSession, now: number): void {
@@ -540,4 +540,15 @@ export class Receiver {
     this.#o.ledger.settle(session.request.id);
     this.#giveAuxSlots();
   }
+}
+
+/** Context first, the answer came with the request. */
+function answeredBefore({ disagg, promptTokens }: LlmRequest): ContextAnswer {
+  return {
+    firstTokens: disagg?.firstGenTokens ?? [],
+    firstLogProbs: disagg?.firstGenLogProbs ?? [],
+    draftTokens: disagg?.draftTokens ?? [],
+    promptLen: promptTokens.length,
+    cachedTokens: disagg?.ctxUsage?.cachedTokens ?? 0,
+  };
 }

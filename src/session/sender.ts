@@ -413,6 +413,7 @@ export class Sender {
       session.auxSlot = this.#o.aux.allocate();
       this.#o.aux.pack(session.auxSlot, {
         firstTokens: [firstToken],
+        firstLogProbs: request.outputLogProbs?.slice(0, 1) ?? [],
         draftTokens: request.disagg?.draftTokens ?? [],
         promptLen: request.promptTokens.length,
         cachedTokens: request.prepopulatedLen,

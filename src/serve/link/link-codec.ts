@@ -1,6 +1,6 @@
 import { decode, encode } from '@msgpack/msgpack';
 import { ERROR_CODES, type ErrorCode } from '../../errors.js';
-import type { DisaggregatedParams, SamplingParams, TransferPolicy } from '../../executor/request.js';
+import type { DisaggregatedParams, PromptUsage, SamplingParams, TransferPolicy } from '../../executor/request.js';
 import { asInteger, DecodedMap } from '../../wire/decoded-map.js';
 import { MAX_FRAME_BYTES, MAX_ORDINAL, MAX_TRACEPARENT_BYTES } from '../../wire/limits.js';
 import { checkMsgpackShape } from '../../wire/msgpack-shape.js';
@@ -129,10 +129,7 @@ function readWorkerMessage(map: DecodedMap): WorkerMessage {
           code: error.oneOf('code', Object.keys(ERROR_CODES) as ErrorCode[]),
           message: error.string('message', MAX_REASON_BYTES),
         })),
-        usage: nullable(map, 'usage', (usage) => ({
-          promptTokens: usage.integer('promptTokens', 0, MAX_TOKENS),
-          cachedTokens: usage.integer('cachedTokens', 0, MAX_TOKENS),
-        })),
+        usage: nullable(map, 'usage', readUsage),
         refused: map.boolean('refused'),
       };
     case 'pong':
@@ -152,9 +149,21 @@ function readParams(map: DecodedMap): DisaggregatedParams {
       value === null ? null : asInteger(value, 0, MAX_ORDINAL, path),
     ),
     ctxInfoEndpoint: map.field('ctxInfoEndpoint', (value) => (value === null ? null : map.endpoint('ctxInfoEndpoint'))),
+    genInfoEndpoint: map.field('genInfoEndpoint', (value) => (value == null ? null : map.endpoint('genInfoEndpoint'))),
     firstGenTokens: tokenList(map, 'firstGenTokens'),
+    firstGenLogProbs: map.field('firstGenLogProbs', (value) =>
+      value == null ? [] : map.list('firstGenLogProbs', MAX_TOKENS, (item, path) => finite(item, -Infinity, 0, path)),
+    ),
     draftTokens: tokenList(map, 'draftTokens'),
+    ctxUsage: map.field('ctxUsage', (value, path) => (value == null ? null : readUsage(new DecodedMap(value, path)))),
     traceparent: map.string('traceparent', MAX_TRACEPARENT_BYTES),
+  };
+}
+
+function readUsage(map: DecodedMap): PromptUsage {
+  return {
+    promptTokens: map.integer('promptTokens', 0, MAX_TOKENS),
+    cachedTokens: map.integer('cachedTokens', 0, MAX_TOKENS),
   };
 }
 

@@ -1,7 +1,6 @@
-import type { PromptUsage } from '../../coordinator/disagg-server.js';
 import type { ErrorCode } from '../../errors.js';
 import type { RequestOutcome } from '../../executor/executor-events.js';
-import type { DisaggregatedParams, SamplingParams, TransferPolicy } from '../../executor/request.js';
+import type { DisaggregatedParams, PromptUsage, SamplingParams, TransferPolicy } from '../../executor/request.js';
 
 export type WorkerRole = 'context' | 'generation';
 export type WorkerPhase = 'ready' | 'draining';

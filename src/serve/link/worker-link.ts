@@ -78,7 +78,7 @@ export class WorkerLink implements DisaggServer {
   }
 
   get infoEndpoint(): string | null {
-    return this.#o.role === 'context' ? this.#known.infoEndpoint : null;
+    return this.#known.infoEndpoint || null;
   }
 
   /** Of the process that answered last; 0: none did. */

@@ -179,6 +179,8 @@ describe.each(SCHEDULES)('context first, %s', (schedule) => {
         ctxDpRank: 3,
         ctxInfoEndpoint: 'tcp://10.0.0.1:7000',
         firstGenTokens: [500],
+        firstGenLogProbs: [],
+        ctxUsage: { promptTokens: 12, cachedTokens: 0 },
         draftTokens: [],
         traceparent: '00-abc',
       },

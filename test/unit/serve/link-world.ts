@@ -82,8 +82,8 @@ class WireEnd implements Messenger {
 export const FRONT = 'tcp://127.0.0.1:1000';
 export const WORKER = 'tcp://127.0.0.1:2000';
 
-/** A front and a context worker over wires in memory. */
-export function linkWorld() {
+/** A front and a worker over wires in memory. */
+export function linkWorld(role: 'context' | 'generation' = 'context') {
   const clock = new FakeClock();
   const wires = new Wires(clock);
   const log: string[] = [];
@@ -96,7 +96,7 @@ export function linkWorld() {
     newSession: () => nextSession++,
     onWarning: (message) => warnings.push(message),
   });
-  const link: WorkerLink = front.add('context-0', 'context');
+  const link: WorkerLink = front.add(`${role}-0`, role);
   const startWorker = (
     more: { readonly engine?: string; readonly role?: 'generation'; readonly incarnation?: bigint } = {},
   ) => {
@@ -104,7 +104,7 @@ export function linkWorld() {
     const host = new LinkHost({
       clock,
       messenger: wires.bind(2000),
-      role: more.role ?? 'context',
+      role: more.role ?? role,
       engine: more.engine ?? 'tiny',
       incarnation: more.incarnation ?? 7n,
       infoEndpoint: 'tcp://127.0.0.1:3000',

@@ -15,16 +15,20 @@ import { decodeFrontFrame, decodeWorkerFrame, encodeFrame } from '../../../src/s
 import type { FrontMessage, WorkerMessage } from '../../../src/serve/link/link-message.js';
 import { FRONT, linkWorld, WORKER } from './link-world.js';
 
-const PARAMS: DisaggregatedParams = {
+// Required: a parameter that is new must cross the link, too.
+const PARAMS: Required<DisaggregatedParams> = {
   requestType: 'context_only',
   scheduleStyle: 'generation_first',
   ctxRequestId: null,
   disaggRequestId: 0xffff_ffff_ffff_fff0n,
   ctxDpRank: null,
   ctxInfoEndpoint: 'tcp://127.0.0.1:3000',
-  firstGenTokens: [1, 2],
-  draftTokens: [],
-  traceparent: '',
+  genInfoEndpoint: 'tcp://127.0.0.1:3001',
+  firstGenTokens: [1, 0xffff_ffff],
+  firstGenLogProbs: [-0.5, Number.NEGATIVE_INFINITY],
+  draftTokens: [3],
+  ctxUsage: { promptTokens: 7, cachedTokens: 4 },
+  traceparent: '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01',
 };
 const REQUEST = {
   promptTokens: Uint32Array.of(1, 0xffff_ffff, 3),
@@ -55,6 +59,15 @@ describe('a link', () => {
     await clock.run(300);
     expect(link.condition()).toEqual({ phase: 'ready', incarnation: 7n, reason: '' });
     expect([link.infoEndpoint, link.pid]).toEqual(['tcp://127.0.0.1:3000', 42]);
+  });
+
+  it('says of a generation worker, too, which instance it is: requests belong to that one alone', async () => {
+    const { clock, link, startWorker } = linkWorld('generation');
+    expect(link.infoEndpoint).toBeNull();
+    startWorker();
+    link.attach(WORKER);
+    await clock.run(5);
+    expect(link.infoEndpoint).toBe('tcp://127.0.0.1:3000');
   });
 
   it('carries a request there and its tokens back', async () => {

@@ -150,7 +150,13 @@ describe('AuxBuffer', () => {
   it('gives back what was packed, and nothing of an earlier owner', async () => {
     const aux = await buffer(1);
     const slot = aux.allocate();
-    const content = { firstTokens: [1, -2], draftTokens: [3], promptLen: 77, cachedTokens: 32 };
+    const content = {
+      firstTokens: [1, 0xffff_ffff],
+      firstLogProbs: [-0.5, Number.NEGATIVE_INFINITY],
+      draftTokens: [3_000_000_000],
+      promptLen: 77,
+      cachedTokens: 32,
+    };
     aux.pack(slot, content);
     expect(aux.unpack(slot)).toEqual(content);
     aux.free(slot);
@@ -173,11 +179,11 @@ describe('AuxBuffer', () => {
     const aux = await buffer(1);
     const slot = aux.allocate();
     const tokens = Array.from({ length: AUX_MAX_TOKENS }, (_, i) => i);
-    aux.pack(slot, { firstTokens: tokens, draftTokens: [], promptLen: 1, cachedTokens: 0 });
+    const full = { firstTokens: tokens, firstLogProbs: [], draftTokens: [], promptLen: 1, cachedTokens: 0 };
+    aux.pack(slot, full);
     expect(aux.unpack(slot).firstTokens).toEqual(tokens);
-    expect(() => aux.pack(slot, { firstTokens: tokens, draftTokens: [1], promptLen: 1, cachedTokens: 0 })).toThrow(
-      ResourceError,
-    );
+    expect(() => aux.pack(slot, { ...full, draftTokens: [1] })).toThrow(ResourceError);
+    expect(() => aux.pack(slot, { ...full, firstLogProbs: [-1] })).toThrow(ResourceError);
   });
 });
 

@@ -74,6 +74,25 @@ describe('a pipelined transfer', () => {
     expect(pair.generation.transceiver.stats()).toMatchObject({ receiveSessions: 0, held: 0, freeAuxSlots: 4 });
   });
 
+  it('brings the whole answer of the context server beside the pages', async () => {
+    const pair = await Pair.create();
+    const { context, generation } = await begin(pair);
+    const params = { ...context.disagg, draftTokens: [3_000_000_000, 12] };
+    Object.assign(context, { disagg: params, outputLogProbs: [-0.25] });
+    chunk(pair, context, 0, 16);
+    context.prepopulatedLen = 4;
+    context.outputTokens.push(0xffff_ffff);
+    await pair.run(50);
+    expect(pair.generation.settled).toMatchObject([{ outcome: 'completed', firstTokens: [0xffff_ffff] }]);
+    expect(generation.contextAnswer).toEqual({
+      firstTokens: [0xffff_ffff],
+      firstLogProbs: [-0.25],
+      draftTokens: [3_000_000_000, 12],
+      promptLen: 16,
+      cachedTokens: 4,
+    });
+  });
+
   it('waits for the event of each chunk', async () => {
     const pair = await Pair.create();
     const { context } = await begin(pair);
