@@ -342,11 +342,13 @@ describe('early prefix', () => {
 
   it('is held against the last slice and the ideal', () => {
     expect(told(earlyPrefixChecks(rows(0.9, {}), true, 1.3))).toEqual([
+      ['earlyPrefixLinkTime', expect.any(Number), true],
       ['earlyPrefixTailOverLastSlice', 1.1, true],
       ['earlyPrefixOverIdeal', 92 / 90, true],
     ]);
     const slow = earlyPrefixChecks(rows(0.9, { ttftMs: 100, exposedTailMs: 20 }), true, 1.3);
     expect(told(slow)).toEqual([
+      ['earlyPrefixLinkTime', expect.any(Number), true],
       ['earlyPrefixTailOverLastSlice', 2, false],
       ['earlyPrefixOverIdeal', 100 / 90, false],
     ]);
@@ -354,14 +356,18 @@ describe('early prefix', () => {
     expect(failedChecks(earlyPrefixChecks(rows(0.9, { ttftMs: 100 }), false, 1.3))).toEqual([]);
   });
 
-  it('says nothing without a hit, or where the link needs longer for what precedes the last slice than the prefill takes', () => {
+  it('says nothing without a hit, and only that the link is too slow where what precedes the last slice takes longer than the prefill', () => {
     expect(earlyPrefixChecks(rows(0, {}), true, 1.3)).toEqual([]);
     // 60 ms for the whole prompt: 54 for nine tenths of it.
-    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 53 }), true, 1.3)).toEqual([]);
-    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 54 }), true, 1.3)).toHaveLength(2);
+    const slowLink = earlyPrefixChecks(rows(0.9, { prefillMs: 53 }), true, 1.3);
+    expect(told(slowLink)).toEqual([['earlyPrefixLinkTime', 54 / 53, false]]);
+    expect(failedChecks(slowLink)).toHaveLength(1);
+    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 54 }), true, 1.3)).toHaveLength(3);
     // 58 for all but a last slice of 2 ms: the slices of earlier chunks queue behind the prefix.
-    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 57, lastSliceMs: 2 }), true, 1.3)).toEqual([]);
-    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 58, lastSliceMs: 2 }), true, 1.3)).toHaveLength(2);
+    expect(told(earlyPrefixChecks(rows(0.9, { prefillMs: 57, lastSliceMs: 2 }), true, 1.3))).toEqual([
+      ['earlyPrefixLinkTime', 58 / 57, false],
+    ]);
+    expect(earlyPrefixChecks(rows(0.9, { prefillMs: 58, lastSliceMs: 2 }), true, 1.3)).toHaveLength(3);
     expect(earlyPrefixChecks(rows(0.9, {}, { model: 'gemma-3-27b' as 'llama-3.1-8b' }), true, 1.3)).toEqual([]);
   });
 });

@@ -8,8 +8,8 @@ const TTFT_OVER_IDEAL = 1.1;
 /**
  * What the early prefix is built for: with most of the prompt reused, nothing but the last slice is left when the prefill ends. They decide the
  * exit code only when `judged`.
- * They say nothing where the link needs longer for the prefix, and the slices before the last, than the rest of the prompt takes to compute: the
- * last slice then waits for the link, which no schedule can hide.
+ * Where the link needs longer for the prefix, and the slices before the last, than the rest of the prompt takes to compute, the last slice
+ * waits for the link, which no schedule can hide: that is all that is said then (`earlyPrefixLinkTime`), and it is not met.
  */
 export function earlyPrefixChecks(rows: readonly TtftRow[], judged: boolean, tailBound: number): readonly Check[] {
   return rows.flatMap((row) => {
@@ -19,7 +19,7 @@ export function earlyPrefixChecks(rows: readonly TtftRow[], judged: boolean, tai
     const wholePromptMs = rowOf(rows, 'monolithic', row)?.transferMs?.p50;
     if (row.prefillMs === null || wholePromptMs === undefined) return [];
     const lastMs = row.lastSliceMs?.p50 ?? 0;
-    if (Math.max(wholePromptMs * row.prefixHit, wholePromptMs - lastMs) > row.prefillMs.p50) return [];
+    const linkMs = Math.max(wholePromptMs * row.prefixHit, wholePromptMs - lastMs);
     const subject = subjectOf(row);
     const check = (name: string, value: number, bound: number): Check => ({
       name,
@@ -30,10 +30,13 @@ export function earlyPrefixChecks(rows: readonly TtftRow[], judged: boolean, tai
       bound,
       relation: '<=',
     });
+    const linkTime = check('earlyPrefixLinkTime', linkMs / row.prefillMs.p50, 1);
+    if (!linkTime.met) return [linkTime];
     const ideal = rowOf(rows, 'ideal', row);
     // Of a small last slice most is what any transfer has to pay, and the ideal sends nothing but that slice.
     const lastSliceMs = Math.max(lastMs, ideal?.exposedTailMs?.p50 ?? 0);
     return [
+      linkTime,
       ...(row.exposedTailMs !== null && lastSliceMs > 0
         ? [check('earlyPrefixTailOverLastSlice', row.exposedTailMs.p50 / lastSliceMs, tailBound)]
         : []),
