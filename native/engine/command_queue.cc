@@ -46,6 +46,8 @@ void CommandQueue::take(std::vector<Command>* out) {
 }
 
 void CommandQueue::sleep(int fd, std::optional<TimePoint> until) {
+  // Who is awake all the time finds commands and descriptors by itself, without one more system call a turn.
+  if (until && *until <= std::chrono::steady_clock::now()) return;
   pollfd fds[2] = {{wake_fd_.get(), POLLIN, 0}, {fd, POLLIN, 0}};
   timespec timeout{};
   if (until) {
