@@ -21,10 +21,10 @@ constexpr std::size_t kStartsPerTurn = 4;
 constexpr std::size_t kWantsPerTurn = 4;
 // Slices under way to one peer. Far more than others may have, since one of them may wait for its receiver.
 constexpr std::size_t kMaxSlices = 64;
-// Frames and ends are looked for all the time while they keep coming, where nothing announces frames or a GPU would wait
-// for a thread to wake up: a virtual machine takes 15 to 50 us for that, and a sleep of 5 us no less. Unannounced frames
-// are looked for now and then while some peer may send one: a WANT waits for half of that on average, which costs a few
-// per cent of a core.
+// Frames and ends are looked for all the time while they keep coming, where nothing announces frames or a GPU would
+// wait for a thread to wake up: a virtual machine takes 15 to 50 us for that, and a sleep of 5 us no less. Unannounced
+// frames are looked for now and then while some peer may send one: a WANT waits for half of that on average, which
+// costs a few per cent of a core.
 constexpr std::chrono::milliseconds kBusyWindow{1};
 // The next slice often follows the end of the one before it, by way of the JS thread. Both sides' threads stay awake
 // for it, for so long at most after each burst of slices.
@@ -230,7 +230,6 @@ void BouncePath::progress() {
   receive_frames(now);
   collect_drained();
   poll_writes(now);
-  mover_->work(&ended_jobs_);
   settle_jobs(now);
   writer_.step(now);
   reader_.step(now);
