@@ -189,7 +189,10 @@ TEST_F(FakeBounceThread, IsAwakeWhileASliceGoesOnAndForTheNextOneAndNoLonger) {
   const auto event = forward_event();
   const std::uint64_t before = FakeCuda::calls("cuLaunchKernel");
   ASSERT_EQ(sender_->post_slice(1, 1, kTicket, plan_.groups, event->device_event()).state, BatchState::kInFlight);
-  while (FakeCuda::calls("cuLaunchKernel") == before) turn();
+  await("the gather's launch", [&] {
+    turn();
+    return FakeCuda::calls("cuLaunchKernel") > before;
+  });
   // A gather behind a forward that may take long.
   EXPECT_FALSE(is_awake(*sender_, std::chrono::steady_clock::now() + 5ms));
   // Before it ends, so that a slow machine cannot make it too late.
