@@ -79,9 +79,12 @@ void AgentEngine::run() {
   while (true) {
     commands_.take(&commands);
     for (Command& command : commands) handle(std::move(command));
+    const bool has_news = !commands.empty();
     commands.clear();
     bool has_more = false;
     if (loop_) {
+      // What was just submitted leaves before the transport is asked for news.
+      if (has_news) (void)loop_->post_next();
       transport_->progress();
       poll_connecting();
       poll_ending();

@@ -40,6 +40,8 @@ class TransferLoop {
 
   // Polls what is in flight and posts at most one batch. True: more could be posted at once.
   bool step();
+  // Only posts at most one batch. True: more could be posted at once.
+  bool post_next();
 
   // Everything not posted yet is cancelled with `reason`.
   void cancel_unposted(const Status& reason);
@@ -105,7 +107,6 @@ class TransferLoop {
   void poll_batches();
   void collect_released();
   void collect_drained();
-  bool post_next();
   // Whether the head may be posted; parks or settles it otherwise.
   bool is_postable(SubmissionId id, Transfer* transfer);
   void post(SubmissionId id, Transfer* transfer);

@@ -138,5 +138,82 @@ TEST_F(FakeBounce, WhatIsQueuedBehindAForwardThatFailsIsTakenBack) {
   await("the scatter", [&] { return is_filled(destination_, 0x33); });
 }
 
+// By the transports alone, whose threads ask them how long they may sleep.
+class FakeBounceThread : public FakeBounce {
+ protected:
+  void SetUp() override {
+    FakeDeviceTest::SetUp();
+    Status error;
+    std::vector<std::byte> metadata;
+    for (auto* const side : {&sender_, &taker_}) {
+      *side = bounced()(&error);
+      ASSERT_NE(*side, nullptr) << error.message();
+      KVT_ASSERT_OK((*side)->open());
+    }
+    KVT_ASSERT_OK(sender_->allocate_region(kPool, &source_));
+    KVT_ASSERT_OK(taker_->allocate_region(kPool, &destination_));
+    KVT_ASSERT_OK(sender_->metadata(&metadata));
+    KVT_ASSERT_OK(taker_->begin_add_peer(1, metadata));
+    KVT_ASSERT_OK(taker_->metadata(&metadata));
+    KVT_ASSERT_OK(sender_->begin_add_peer(1, metadata));
+    await("the peers", [&] {
+      turn();
+      return sender_->poll_peer(1, &error) == PeerState::kReady && taker_->poll_peer(1, &error) == PeerState::kReady;
+    });
+    plan_ = scattered(source_, destination_);
+    InboundGroup inbound{.key = 0, .table = plan_.groups[0].table, .slots = {}};
+    const std::vector<std::int32_t>& pairs = plan_.groups[0].slot_pairs;
+    for (std::size_t i = 1; i < pairs.size(); i += 2) inbound.slots.push_back(pairs[i]);
+    KVT_ASSERT_OK(taker_->expect_inbound(1, kTicket, {inbound}));
+  }
+
+  void turn() {
+    sender_->progress();
+    taker_->progress();
+    // As the engine does: what nobody took keeps its thread awake.
+    std::vector<BatchId> released;
+    sender_->take_released(&released);
+  }
+  // Whether its thread would look again at once.
+  static bool is_awake(const Transport& side, TimePoint at) {
+    const std::optional<TimePoint> next = side.next_wakeup(at);
+    return next && *next <= at;
+  }
+
+  std::unique_ptr<Transport> sender_, taker_;
+};
+
+TEST_F(FakeBounceThread, IsAwakeWhileASliceGoesOnAndForTheNextOneAndNoLonger) {
+  using namespace std::chrono_literals;
+  FakeCuda::order({"hold"});
+  const auto event = forward_event();
+  const std::uint64_t before = FakeCuda::calls("cuLaunchKernel");
+  ASSERT_EQ(sender_->post_slice(1, 1, kTicket, plan_.groups, event->device_event()).state, BatchState::kInFlight);
+  await("the gather's launch", [&] {
+    turn();
+    return FakeCuda::calls("cuLaunchKernel") > before;
+  });
+  // A gather behind a forward that may take long.
+  EXPECT_FALSE(is_awake(*sender_, std::chrono::steady_clock::now() + 5ms));
+  // Before it ends, so that a slow machine cannot make it too late.
+  const TimePoint soon = std::chrono::steady_clock::now();
+  FakeCuda::order({});
+  BatchResult result{.state = BatchState::kInFlight, .may_still_land = false, .error = {}};
+  await("the slice", [&] {
+    turn();
+    result = sender_->poll(1);
+    return result.state != BatchState::kInFlight;
+  });
+  EXPECT_EQ(result.state, BatchState::kDone) << result.error.message();
+  for (const Transport* const side : {sender_.get(), taker_.get()}) {
+    EXPECT_TRUE(is_awake(*side, soon));
+    EXPECT_FALSE(is_awake(*side, std::chrono::steady_clock::now() + 5ms));
+  }
+  sender_->remove_peer(1);
+  taker_->remove_peer(1);
+  EXPECT_TRUE(sender_->close());
+  EXPECT_TRUE(taker_->close());
+}
+
 }  // namespace
 }  // namespace kvt::test

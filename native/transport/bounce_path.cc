@@ -21,10 +21,14 @@ constexpr std::size_t kStartsPerTurn = 4;
 constexpr std::size_t kWantsPerTurn = 4;
 // Slices under way to one peer. Far more than others may have, since one of them may wait for its receiver.
 constexpr std::size_t kMaxSlices = 64;
-// Frames are looked for all the time while they keep coming, where nothing announces them or a GPU would wait for a
-// thread to wake up. Unannounced ones are looked for now and then while some peer may send one: a WANT waits for half
-// of that on average, which costs a few per cent of a core.
+// Frames and ends are looked for all the time while they keep coming, where nothing announces frames or a GPU would
+// wait for a thread to wake up: a virtual machine takes 15 to 50 us for that, and a sleep of 5 us no less. Unannounced
+// frames are looked for now and then while some peer may send one: a WANT waits for half of that on average, which
+// costs a few per cent of a core.
 constexpr std::chrono::milliseconds kBusyWindow{1};
+// The next slice often follows the end of the one before it, by way of the JS thread. Both sides' threads stay awake
+// for it, for so long at most after each burst of slices.
+constexpr std::chrono::microseconds kLinger{200};
 constexpr std::chrono::microseconds kLookInterval{40};
 
 std::size_t pool_bytes(const SlotPool& pool) {
@@ -226,7 +230,6 @@ void BouncePath::progress() {
   receive_frames(now);
   collect_drained();
   poll_writes(now);
-  mover_->work(&ended_jobs_);
   settle_jobs(now);
   writer_.step(now);
   reader_.step(now);
@@ -465,9 +468,14 @@ std::optional<TimePoint> BouncePath::next_wakeup(TimePoint now) const {
 }
 
 std::optional<TimePoint> BouncePath::next_look(TimePoint now) const {
+  const auto quiet = now - active_at_;
   const bool expects_frames = writer_.awaits_frames() || reader_.is_serving();
-  const bool is_busy = expects_frames && now - active_at_ < kBusyWindow;
-  if (link_->is_announced()) return is_busy && arena_.kind == MemoryKind::kDevice ? std::optional(now) : std::nullopt;
+  const bool is_busy = expects_frames && quiet < kBusyWindow;
+  if (link_->is_announced()) {
+    if (arena_.kind != MemoryKind::kDevice) return std::nullopt;
+    const bool has_work = expects_frames || !mover_->is_idle();
+    return quiet < (has_work ? std::chrono::microseconds(kBusyWindow) : kLinger) ? std::optional(now) : std::nullopt;
+  }
   if (expects_frames) return is_busy ? now : now + kLookInterval;
   return reader_.is_expecting() || !writer_.is_idle() ? std::optional(now + kLookInterval) : std::nullopt;
 }

@@ -116,7 +116,6 @@ void BounceSocketLink::connect(PeerId id, Peer* peer) {
 }
 
 void BounceSocketLink::flush(PeerId id, Peer* peer) {
-  const bool had_queue = !peer->queued.empty();
   while (!peer->queued.empty()) {
     const std::vector<std::byte>& frame = peer->queued.front();
     if (::send(peer->socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL) < 0) {
@@ -124,12 +123,14 @@ void BounceSocketLink::flush(PeerId id, Peer* peer) {
         lose(id, peer);
         return;
       }
+      peer->awaits_room = true;
       watch(EPOLL_CTL_MOD, peer->socket.get(), EPOLLIN | EPOLLRDHUP | EPOLLOUT, kOutbound | id);
       return;
     }
     peer->queued.pop_front();
   }
-  if (had_queue) watch(EPOLL_CTL_MOD, peer->socket.get(), EPOLLIN | EPOLLRDHUP, kOutbound | id);
+  if (std::exchange(peer->awaits_room, false))
+    watch(EPOLL_CTL_MOD, peer->socket.get(), EPOLLIN | EPOLLRDHUP, kOutbound | id);
 }
 
 bool BounceSocketLink::send(PeerId id, std::span<const std::byte> frame) {

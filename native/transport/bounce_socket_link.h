@@ -56,6 +56,7 @@ class BounceSocketLink final : public BounceLink {
     UniqueFd socket;  // to the peer
     State state = State::kConnecting;
     std::deque<std::vector<std::byte>> queued;
+    bool awaits_room = false;   // the socket was full, and says when it is not
     std::uint64_t inbound = 0;  // the connection from the peer; 0: not there yet
   };
   // A connection that somebody opened to us.
