@@ -7,6 +7,8 @@ import { noteFate } from './sim-notes.js';
 export interface FabricFaults {
   /** What happens to the next submission that this agent posts. */
   fateOf(agent: SimAgent, random: Random): TransferFate;
+  /** This agent has said something to another one's, which may get lost. */
+  noted?(agent: SimAgent, bytes: Uint8Array): void;
 }
 
 /** Bytes of a dead process land this much longer (measured elsewhere: some ten milliseconds after kill -9). */
@@ -72,6 +74,7 @@ export class SimFabric {
     if (target === undefined || !target.carriesNotes || random.chance(0.05)) return false;
     const fate = noteFate(random);
     this.notesSent += 1;
+    this.#faults.noted?.(from, bytes);
     this.#journal.note(15, bytes.length, fate.length, () => `${from.name} notes to ${to} (${fate.length} times)`);
     for (const delayMs of fate)
       this.scheduler.at(delayMs, target.process, () => target.hearNote(from.name, bytes.slice()));
