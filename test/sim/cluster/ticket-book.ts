@@ -109,6 +109,11 @@ export class TicketBook {
     if (ended !== undefined) this.#compare(ended, word);
   }
 
+  /** The first word on a request that says DONE. */
+  doneOf(rid: bigint): { readonly slices: number; readonly bytes: bigint } | null {
+    return this.#byRid.get(rid)?.find(({ outcome }) => outcome === WriterOutcome.DONE) ?? null;
+  }
+
   settled({ settled, server, endpoint }: SettleNote, shape: Shape): void {
     const rid = requestKey(settled.request);
     const words = this.#byRid.get(rid) ?? [];
