@@ -26,13 +26,13 @@ function doneAhead({ book, tickets }: Cluster): Message {
 }
 
 const TWO_CONTEXTS = { contexts: 2, auxSlots: 16 } as const;
-/** Both contexts are known to the generation server, and what is asked from 400 ms on is written from 600 ms on. */
+/** Both contexts are known to the generation server, and what is asked at 400 ms is written by 700 ms. */
 const SLOWLY = [
   request(0, { style: 'context_first' }),
   request(2, { context: 1, atMs: 100 }),
   request(1, { atMs: 400, style: 'context_first' }),
 ];
-const SLOW_WRITES = transfers('transfer', { skip: 6, count: 100, durationMs: 300 });
+const SLOW_WRITES = transfers('transfer', { skip: 1, count: 1, durationMs: 300 });
 
 export const NOTED: ScenarioGroup = {
   group: 'notes: what an agent says ahead of the frame',
