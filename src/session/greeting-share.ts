@@ -29,12 +29,13 @@ export function isGreeting(frame: Uint8Array): boolean {
 /**
  * Role: gives greetings half of this thread's time at most, connection by connection, so that a flood of them does not keep peers waiting.
  * Ordering: of one connection in order, but other frames may overtake them. While there is time, a greeting is read when it comes.
- * Invariant: a bounded number and size wait; the one that finds no room is dropped and counted (`greetings_dropped`), as if it had been lost.
+ * Invariant: a bounded number and size wait; the one that finds no room is dropped and counted, as if it had been lost.
  */
 export class GreetingShare {
   readonly #clock: Clock;
   readonly #counters: Counters;
   readonly #handle: Handle;
+  readonly #droppedCounter: string;
   /** By connection, the one served next first. */
   readonly #waiting = new Map<string, Waiting>();
   #waitingCount = 0;
@@ -43,10 +44,12 @@ export class GreetingShare {
   #pause: Timer | null = null;
   #closed = false;
 
-  constructor(clock: Clock, counters: Counters, handle: Handle) {
+  /** @param droppedCounter counts what found no room */
+  constructor(clock: Clock, counters: Counters, handle: Handle, droppedCounter = 'greetings_dropped') {
     this.#clock = clock;
     this.#counters = counters;
     this.#handle = handle;
+    this.#droppedCounter = droppedCounter;
   }
 
   take(frame: Uint8Array, origin: FrameOrigin): void {
@@ -91,7 +94,7 @@ export class GreetingShare {
       this.#waitingCount >= MAX_WAITING ||
       this.#waitingBytes + frame.length > MAX_WAITING_BYTES;
     if (isFull) {
-      this.#counters.add('greetings_dropped');
+      this.#counters.add(this.#droppedCounter);
       return;
     }
     waiting.frames.push(frame);
