@@ -75,8 +75,8 @@ export abstract class MessengerRankGroup implements RankGroup {
     this.#joined.catch(() => {});
     const { clock, messenger, nonce } = options;
     const read = (bytes: Uint8Array, origin: FrameOrigin): void => this.#onBytes(bytes, origin);
-    this.#joiners = new GreetingShare(clock, this.#counters, read, 'joins_dropped');
-    this.#strangers = new GreetingShare(clock, this.#counters, read, 'strangers_dropped');
+    this.#joiners = new GreetingShare(clock, read, () => this.refuse('joins_dropped'));
+    this.#strangers = new GreetingShare(clock, read, () => this.refuse('strangers_dropped'));
     messenger.onFrame((bytes, origin) => {
       const speaker = speakerOf(bytes, nonce);
       if (speaker === 'rank') read(bytes, origin);

@@ -2,7 +2,6 @@ import type { Clock, Timer } from '../clock.js';
 import type { FrameOrigin } from '../wire/index.js';
 import { HEADER_BYTES } from '../wire/index.js';
 import { MessageType } from '../wire/messages.js';
-import type { Counters } from './counters.js';
 
 /** Time that greetings get at once; then everybody else gets as long. */
 const SLICE_MS = 4;
@@ -33,9 +32,8 @@ export function isGreeting(frame: Uint8Array): boolean {
  */
 export class GreetingShare {
   readonly #clock: Clock;
-  readonly #counters: Counters;
   readonly #handle: Handle;
-  readonly #droppedCounter: string;
+  readonly #onDropped: () => void;
   /** By connection, the one served next first. */
   readonly #waiting = new Map<string, Waiting>();
   #waitingCount = 0;
@@ -44,12 +42,11 @@ export class GreetingShare {
   #pause: Timer | null = null;
   #closed = false;
 
-  /** @param droppedCounter counts what found no room */
-  constructor(clock: Clock, counters: Counters, handle: Handle, droppedCounter = 'greetings_dropped') {
+  /** @param onDropped one found no room */
+  constructor(clock: Clock, handle: Handle, onDropped: () => void) {
     this.#clock = clock;
-    this.#counters = counters;
     this.#handle = handle;
-    this.#droppedCounter = droppedCounter;
+    this.#onDropped = onDropped;
   }
 
   take(frame: Uint8Array, origin: FrameOrigin): void {
@@ -94,7 +91,7 @@ export class GreetingShare {
       this.#waitingCount >= MAX_WAITING ||
       this.#waitingBytes + frame.length > MAX_WAITING_BYTES;
     if (isFull) {
-      this.#counters.add(this.#droppedCounter);
+      this.#onDropped();
       return;
     }
     waiting.frames.push(frame);
