@@ -8,6 +8,9 @@ import { readReport, writeReport } from './report-codec.js';
 /** The bytes "KVG1" read as a little-endian u32: not a frame of the transfers' control plane, and never taken for one. */
 const MAGIC = 0x3147564b;
 const GROUP_MAJOR = 1;
+const TYPE_AT = 5;
+const NONCE_AT = 8;
+const HEADER_BYTES = 24;
 /** Ranks of one instance. */
 export const MAX_RANKS = 1024;
 
@@ -84,6 +87,16 @@ export function encodeGroupFrame(frame: GroupFrame): Uint8Array {
       break;
   }
   return writer.finish();
+}
+
+/**
+ * Who speaks, as far as that can be told without reading the frame: a rank of this run, one that says it is and wants to be let in, or somebody
+ * who does not know what whoever started the ranks told them.
+ */
+export function speakerOf(bytes: Uint8Array, nonce: bigint): 'rank' | 'joiner' | 'stranger' {
+  if (bytes.length < HEADER_BYTES) return 'stranger';
+  if (new DataView(bytes.buffer, bytes.byteOffset).getBigUint64(NONCE_AT, true) !== nonce) return 'stranger';
+  return TYPES[bytes[TYPE_AT] as number] === 'JOIN' ? 'joiner' : 'rank';
 }
 
 /** @throws WireError for anything that is not exactly one frame of this version */

@@ -1,9 +1,10 @@
 import type { Clock, Timer } from '../clock.js';
 import { KvTransceiverError, PeerLostError, StateError } from '../errors.js';
 import { Counters } from '../session/counters.js';
+import { GreetingShare } from '../session/greeting-share.js';
 import type { FrameOrigin, Messenger } from '../wire/messenger.js';
 import { disagreement } from './disagreement.js';
-import { decodeGroupFrame, encodeGroupFrame, type GroupFrame, type GroupMessage } from './group-frame.js';
+import { decodeGroupFrame, encodeGroupFrame, type GroupFrame, type GroupMessage, speakerOf } from './group-frame.js';
 import type { RankGroup } from './rank-group.js';
 import type { RankReport } from './rank-report.js';
 
@@ -39,6 +40,7 @@ interface Exchange {
 
 /**
  * Role: what both ends of a star have in common: rank 0 collects the reports and sends all of them to everybody; the others talk to it only.
+ * Trust: what strangers and joiners send gets a share of this thread's time each, so that a flood of it does not keep the ranks waiting.
  * Why a star: one address to configure, and rank 0 sees who is missing.
  * Ownership: owns the messenger; `close` ends it.
  * Ordering: rests on the messenger keeping the order of a connection; a connection that broke ends the group, so nothing is ever missing
@@ -50,6 +52,9 @@ export abstract class MessengerRankGroup implements RankGroup {
   protected readonly o: MessengerRankGroupOptions;
   protected failure: KvTransceiverError | null = null;
   readonly #counters = new Counters();
+  /** JOIN of ranks that know the nonce; others of other instances and of earlier runs, and whatever strangers send, wait elsewhere. */
+  readonly #joiners: GreetingShare;
+  readonly #strangers: GreetingShare;
   readonly #joined: Promise<void>;
   #resolveJoined: () => void = () => {};
   #rejectJoined: (error: KvTransceiverError) => void = () => {};
@@ -68,9 +73,18 @@ export abstract class MessengerRankGroup implements RankGroup {
     });
     // Whoever opened the group awaits it; a group that breaks before is no unhandled rejection.
     this.#joined.catch(() => {});
-    options.messenger.onFrame((bytes, origin) => this.#onBytes(bytes, origin));
-    options.messenger.onDisconnect((endpoint) => {
-      options.clock.setTimer(LAST_WORDS_MS, () => {
+    const { clock, messenger, nonce } = options;
+    const read = (bytes: Uint8Array, origin: FrameOrigin): void => this.#onBytes(bytes, origin);
+    this.#joiners = new GreetingShare(clock, read, () => this.refuse('joins_dropped'));
+    this.#strangers = new GreetingShare(clock, read, () => this.refuse('strangers_dropped'));
+    messenger.onFrame((bytes, origin) => {
+      const speaker = speakerOf(bytes, nonce);
+      if (speaker === 'rank') read(bytes, origin);
+      else if (speaker === 'joiner') this.#joiners.take(bytes, origin);
+      else this.#strangers.take(bytes, origin);
+    });
+    messenger.onDisconnect((endpoint) => {
+      clock.setTimer(LAST_WORDS_MS, () => {
         if (this.failure === null) this.onDisconnect(endpoint);
       });
     });
@@ -176,6 +190,8 @@ export abstract class MessengerRankGroup implements RankGroup {
     if (this.failure !== null) return;
     this.failure = error;
     this.#sweepTimer?.cancel();
+    this.#joiners.close();
+    this.#strangers.close();
     this.tellBroken({ type: 'BROKEN', code: error.code, text: error.message });
     this.#rejectJoined(error);
     this.#exchange?.reject(error);

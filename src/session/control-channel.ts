@@ -57,7 +57,7 @@ export class ControlChannel {
       const frame = this.decode(bytes, (error) => listeners.onBadFrame(error, origin));
       if (frame !== null) listeners.onMessage(frame, origin);
     };
-    this.#greetings = new GreetingShare(clock, counters, read);
+    this.#greetings = new GreetingShare(clock, read, () => counters.add('greetings_dropped'));
     messenger.onFrame((bytes, origin) => {
       if (isGreeting(bytes)) this.#greetings.take(bytes, origin);
       else read(bytes, origin);

@@ -2,7 +2,6 @@ import type { Clock, Timer } from '../clock.js';
 import type { FrameOrigin } from '../wire/index.js';
 import { HEADER_BYTES } from '../wire/index.js';
 import { MessageType } from '../wire/messages.js';
-import type { Counters } from './counters.js';
 
 /** Time that greetings get at once; then everybody else gets as long. */
 const SLICE_MS = 4;
@@ -29,12 +28,12 @@ export function isGreeting(frame: Uint8Array): boolean {
 /**
  * Role: gives greetings half of this thread's time at most, connection by connection, so that a flood of them does not keep peers waiting.
  * Ordering: of one connection in order, but other frames may overtake them. While there is time, a greeting is read when it comes.
- * Invariant: a bounded number and size wait; the one that finds no room is dropped and counted (`greetings_dropped`), as if it had been lost.
+ * Invariant: a bounded number and size wait; the one that finds no room is dropped and counted, as if it had been lost.
  */
 export class GreetingShare {
   readonly #clock: Clock;
-  readonly #counters: Counters;
   readonly #handle: Handle;
+  readonly #onDropped: () => void;
   /** By connection, the one served next first. */
   readonly #waiting = new Map<string, Waiting>();
   #waitingCount = 0;
@@ -43,10 +42,11 @@ export class GreetingShare {
   #pause: Timer | null = null;
   #closed = false;
 
-  constructor(clock: Clock, counters: Counters, handle: Handle) {
+  /** @param onDropped one found no room */
+  constructor(clock: Clock, handle: Handle, onDropped: () => void) {
     this.#clock = clock;
-    this.#counters = counters;
     this.#handle = handle;
+    this.#onDropped = onDropped;
   }
 
   take(frame: Uint8Array, origin: FrameOrigin): void {
@@ -91,7 +91,7 @@ export class GreetingShare {
       this.#waitingCount >= MAX_WAITING ||
       this.#waitingBytes + frame.length > MAX_WAITING_BYTES;
     if (isFull) {
-      this.#counters.add('greetings_dropped');
+      this.#onDropped();
       return;
     }
     waiting.frames.push(frame);

@@ -14,6 +14,7 @@ import type { Settled } from '../../../src/session/cache-transceiver.js';
 import type { KvCacheTransceiver } from '../../../src/transceiver.js';
 import { ZeromqMessenger } from '../../../src/wire/zeromq-messenger.js';
 import { GuardedCache } from './guarded-cache.js';
+import { NoteMoments } from './note-moments.js';
 import {
   AUX_SLOTS,
   type Inspection,
@@ -42,6 +43,7 @@ interface Job {
  */
 export class FaultServer {
   readonly endpoint: string;
+  readonly moments: NoteMoments;
   readonly #agent: TransferAgent;
   readonly #transceiver: KvCacheTransceiver;
   readonly #cache: GuardedCache;
@@ -55,6 +57,7 @@ export class FaultServer {
 
   private constructor(parts: {
     readonly endpoint: string;
+    readonly moments: NoteMoments;
     readonly agent: TransferAgent;
     readonly transceiver: KvCacheTransceiver;
     readonly cache: GuardedCache;
@@ -64,6 +67,7 @@ export class FaultServer {
     readonly warnings: string[];
   }) {
     this.endpoint = parts.endpoint;
+    this.moments = parts.moments;
     this.#agent = parts.agent;
     this.#transceiver = parts.transceiver;
     this.#cache = parts.cache;
@@ -100,9 +104,10 @@ export class FaultServer {
       ...(linkGbps === null ? {} : { linkGbps }),
     });
     const warnings: string[] = [];
+    const moments = new NoteMoments();
     const { transceiver, pageTable } = await openTransceiver({
       instanceName: role,
-      agent,
+      agent: moments.between(agent),
       messenger,
       cache,
       layout,
@@ -123,6 +128,7 @@ export class FaultServer {
     const content = createPageContent();
     return new FaultServer({
       endpoint: messenger.endpoint,
+      moments,
       agent,
       transceiver,
       cache,

@@ -32,6 +32,9 @@ async function run(command: ServerCommand): Promise<unknown> {
       return null;
     case 'receive':
       return running().receive(command.rid, command.promptTokens, command.endpoint);
+    case 'killAt':
+      running().moments.arm(command);
+      return null;
     case 'cancel':
       return running().cancel(command.rid);
     case 'stream':

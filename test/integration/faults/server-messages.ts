@@ -36,6 +36,13 @@ export interface StreamSettings {
   readonly sampleEvery: number;
 }
 
+/**
+ * A moment in the life of a note. At the context server: `armed`, it was left with the agent, which has announced it or is about to; `said`, the
+ * agent has sent it and nobody else knows, so that no frame says the same yet. At the generation server: `heard`, before its transceiver has it;
+ * `taken`, right after, before the frame is read.
+ */
+export type NoteMoment = 'armed' | 'said' | 'heard' | 'taken';
+
 export type ServerCommand =
   | { readonly kind: 'open'; readonly settings: ServerSettings }
   /** Context: computes and sends the prompt. `holdBefore`: waits before that chunk until `continue`. */
@@ -49,6 +56,8 @@ export type ServerCommand =
   | { readonly kind: 'continue'; readonly rid: string }
   /** Generation: receives it and checks every byte. */
   | { readonly kind: 'receive'; readonly rid: string; readonly promptTokens: number; readonly endpoint: string }
+  /** The next time that this server comes to this moment, that process is killed (-9). */
+  | { readonly kind: 'killAt'; readonly moment: NoteMoment; readonly pid: number }
   | { readonly kind: 'cancel'; readonly rid: string }
   | { readonly kind: 'stream'; readonly stream: StreamSettings }
   | { readonly kind: 'inspect' }

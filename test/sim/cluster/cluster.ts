@@ -5,6 +5,7 @@ import { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import { Scheduler, SimProcess } from '../core/scheduler.js';
 import { Memory } from '../parts/memory.js';
+import type { SimAgent } from '../parts/sim-agent.js';
 import { SimFabric } from '../parts/sim-fabric.js';
 import { SimNetwork } from '../parts/sim-network.js';
 import type { HostRef, Plan, RequestItem } from '../plan.js';
@@ -14,6 +15,7 @@ import { SettleBook } from './settle-book.js';
 import { SimHost } from './sim-host.js';
 import { SimInstance } from './sim-instance.js';
 import { placesOf, SimServer } from './sim-server.js';
+import { TicketBook } from './ticket-book.js';
 
 /** Where a frame has its request id, and, where its body begins with one, its ticket; in a report the outcome follows. */
 const ID_BYTES = 16;
@@ -30,11 +32,12 @@ export class Cluster {
   readonly generations: readonly SimHost[];
   readonly lives: Life[] = [];
   readonly book: SettleBook;
+  readonly tickets: TicketBook;
   readonly #plan: Plan;
   readonly #coordinators = new Map<string, DisaggCoordinator>();
   readonly #coordinatorProcess: SimProcess;
   #incarnations = 0;
-  #tickets = 0n;
+  #ticketCount = 0n;
   #faulty = true;
 
   constructor(plan: Plan, telling: boolean) {
@@ -45,6 +48,7 @@ export class Cluster {
     this.network = new SimNetwork(this.scheduler, this.journal, seed);
     this.fabric = new SimFabric(this.scheduler, this.journal, seed);
     this.book = new SettleBook(this.journal);
+    this.tickets = new TicketBook(this.journal);
     this.#coordinatorProcess = new SimProcess('coordinator', this.scheduler, 500);
     const injector = new FaultInjector(seed, plan.faults, {
       endpointsOf: (side, index) => placesOf(shape, side).map((_, rank) => endpointOf(side, index, rank)),
@@ -57,6 +61,8 @@ export class Cluster {
         this.book.questions.set(rid, frame.bytes);
         this.book.noteAsked(rid, this.#askerAt(frame.from), frame.from, frame.to, this.scheduler.now);
       }
+      if (frame.type === 'REQUEST_DATA') this.tickets.asked(frame.bytes, frame.from, frame.to);
+      if (frame.type === 'WRITER_REPORT') this.tickets.said(frame.bytes, 'frame', frame.from);
       if (frame.type === 'ACCEPTED') this.book.accepted.add(ridOf(frame.bytes));
       if (frame.type === 'WRITER_REPORT' && frame.bytes[OUTCOME_BYTE] === WriterOutcome.DONE)
         this.book.noteDone(ticketOf(frame.bytes), ridOf(frame.bytes), frame.from, frame.to);
@@ -68,6 +74,7 @@ export class Cluster {
         this.#faulty
           ? injector.fateOf(agent, random)
           : { kind: 'transfer', durationMs: random.real(0.05, 2), tailMs: 0 },
+      noted: (agent, bytes) => this.tickets.said(bytes, 'note', this.#endpointOf(agent)),
     });
     this.scheduler.onThrow((error, owner) => {
       const text = error instanceof Error ? (error.stack ?? error.message) : String(error);
@@ -118,6 +125,10 @@ export class Cluster {
     return from;
   }
 
+  #endpointOf(agent: SimAgent): string {
+    return this.servers.find((server) => server.agent === agent)?.endpoint ?? agent.name;
+  }
+
   /** From now on nothing goes wrong. */
   endFaults(): void {
     this.#faulty = false;
@@ -161,10 +172,13 @@ export class Cluster {
             journal,
             forwardFailure: () => forward(ref, rank),
             newTicket: () => {
-              this.#tickets += 1n;
-              return 0x7000_0000n + this.#tickets;
+              this.#ticketCount += 1n;
+              return 0x7000_0000n + this.#ticketCount;
             },
-            onSettled: (note) => this.book.note(note, scheduler.now),
+            onSettled: (note) => {
+              this.book.note(note, scheduler.now);
+              this.tickets.settled(note, shape);
+            },
           }),
       });
     };

@@ -2,6 +2,7 @@
 
 import { EXECUTOR_MUTANTS } from './executor-mutants.js';
 import type { Mutant } from './mutant.js';
+import { NOTE_MUTANTS } from './note-mutants.js';
 import { PROTOCOL_MUTANTS } from './protocol-mutants.js';
 import { RANK_MUTANTS } from './rank-mutants.js';
 import { RECEIVER_MUTANTS } from './receiver-mutants.js';
@@ -11,6 +12,7 @@ export type { Mutant } from './mutant.js';
 
 export const MUTANTS: readonly Mutant[] = [
   ...SENDER_MUTANTS,
+  ...NOTE_MUTANTS,
   ...RECEIVER_MUTANTS,
   ...PROTOCOL_MUTANTS,
   ...RANK_MUTANTS,

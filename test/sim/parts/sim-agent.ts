@@ -2,6 +2,7 @@ import type {
   CloseReport,
   CompletionStatus,
   FragmentTable,
+  NoteStats,
   PathExplanation,
   PeerHandle,
   Pool,
@@ -189,7 +190,11 @@ export class SimAgent implements TransferAgent {
 
   removePeer(peer: PeerHandle): Promise<void> {
     this.#peers.delete(peer);
-    for (const [id, { submission }] of this.#live) if (submission.peer === peer) this.#notes.drop(id);
+    for (const [id, work] of this.#live) {
+      if (work.submission.peer !== peer) continue;
+      this.#notes.drop(id);
+      if (work.state === 'queued') this.#end(work, 'failed', true, new TransportError('the peer was removed'));
+    }
     return Promise.resolve();
   }
 
@@ -212,6 +217,7 @@ export class SimAgent implements TransferAgent {
     if (target === undefined || this.#closed) throw new ArgumentError(`${this.name}: unknown peer ${submission.peer}`);
     if (this.#live.has(submission.id))
       throw new ArgumentError(`${this.name}: submission id ${submission.id} is in use`);
+    if (submission.note !== undefined) this.#notes.check(submission.note);
     const moves = this.#moves(submission, target);
     const pairs = submission.groups.reduce((sum, group) => sum + group.slotPairs.length / 2, 0);
     const work: Work = {
@@ -245,6 +251,14 @@ export class SimAgent implements TransferAgent {
     return Promise.resolve(true);
   }
 
+  unwatchPeer(peerId: string): void {
+    for (const [name, watched] of this.#watched) if (watched === peerId) this.#watched.delete(name);
+  }
+
+  noteStats(): NoteStats {
+    return this.#notes.stats;
+  }
+
   onNote(listener: (peerId: string, note: Uint8Array) => void): void {
     this.#onNote = listener;
   }
@@ -252,7 +266,9 @@ export class SimAgent implements TransferAgent {
   /** Another agent says something; only of one that is watched it is known who that is. */
   hearNote(from: string, bytes: Uint8Array): void {
     const peerId = this.#watched.get(from);
-    if (peerId !== undefined) this.#onNote(peerId, bytes);
+    if (peerId === undefined) return;
+    this.#notes.heard();
+    this.#onNote(peerId, bytes);
   }
 
   cancel(id: number): void {

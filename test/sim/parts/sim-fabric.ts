@@ -2,11 +2,15 @@ import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import type { Scheduler, SimProcess } from '../core/scheduler.js';
 import { SimAgent, type TransferFate } from './sim-agent.js';
-import { noteFate } from './sim-notes.js';
+import { type NoteFate, noteFate } from './sim-notes.js';
 
 export interface FabricFaults {
   /** What happens to the next submission that this agent posts. */
   fateOf(agent: SimAgent, random: Random): TransferFate;
+  /** What becomes of the next note; null: there is no way. Default: one in twenty has no way, the others have their `noteFate`. */
+  noteFateOf?(random: Random): NoteFate | null;
+  /** This agent has said something to another one's, which may get lost. */
+  noted?(agent: SimAgent, bytes: Uint8Array): void;
 }
 
 /** Bytes of a dead process land this much longer (measured elsewhere: some ten milliseconds after kill -9). */
@@ -69,9 +73,11 @@ export class SimFabric {
   sendNote(from: SimAgent, to: string, bytes: Uint8Array): boolean {
     const random = this.#notes.get(from.name) as Random;
     const target = this.#agents.get(to);
-    if (target === undefined || !target.carriesNotes || random.chance(0.05)) return false;
-    const fate = noteFate(random);
+    if (target === undefined || !target.carriesNotes) return false;
+    const fate = (this.#faults.noteFateOf ?? ordinaryNote)(random);
+    if (fate === null) return false;
     this.notesSent += 1;
+    this.#faults.noted?.(from, bytes);
     this.#journal.note(15, bytes.length, fate.length, () => `${from.name} notes to ${to} (${fate.length} times)`);
     for (const delayMs of fate)
       this.scheduler.at(delayMs, target.process, () => target.hearNote(from.name, bytes.slice()));
@@ -93,6 +99,10 @@ export class SimFabric {
   violation(rule: string, text: string): void {
     this.#journal.violation(rule, text);
   }
+}
+
+function ordinaryNote(random: Random): NoteFate | null {
+  return random.chance(0.05) ? null : noteFate(random);
 }
 
 export function ordinary(random: Random): TransferFate {

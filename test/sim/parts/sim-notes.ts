@@ -1,8 +1,12 @@
-import type { ArmedNote, SubmissionNotice } from '../../../src/agent/transfer-agent.js';
+import type { ArmedNote, NoteStats, SubmissionNotice } from '../../../src/agent/transfer-agent.js';
+import { ArgumentError } from '../../../src/errors.js';
 import type { Random } from '../core/random.js';
 
 /** What becomes of a note that was sent: how many times it arrives, and when. */
 export type NoteFate = readonly number[];
+
+/** As a real lane takes them, `ArmedNote.bytes`. */
+const MAX_NOTE_BYTES = 2048;
 
 interface Armed {
   readonly carrier: number;
@@ -31,10 +35,26 @@ export class SimNotes {
   /** False: there was no way. */
   readonly #send: (target: string, bytes: Uint8Array) => boolean;
   readonly #armed = new Set<Armed>();
+  readonly #counts = { sent: 0, unsent: 0, received: 0 };
 
   constructor(report: (notice: SubmissionNotice) => void, send: (target: string, bytes: Uint8Array) => boolean) {
     this.#report = report;
     this.#send = send;
+  }
+
+  /** Nothing is dropped or refused here: the lane has no room that could run out, and no stranger reaches it. */
+  get stats(): NoteStats {
+    return { ...this.#counts, dropped: 0, refused: 0 };
+  }
+
+  heard(): void {
+    this.#counts.received += 1;
+  }
+
+  /** @throws ArgumentError for a note that no lane takes */
+  check({ bytes: { length } }: ArmedNote): void {
+    if (length < 1 || length > MAX_NOTE_BYTES)
+      throw new ArgumentError(`a note has ${length} bytes; it must have 1 to ${MAX_NOTE_BYTES}`);
   }
 
   /** @param isOpen whether a submission may still end well */
@@ -61,6 +81,7 @@ export class SimNotes {
 
   #end(armed: Armed, isSent: boolean): void {
     this.#armed.delete(armed);
+    this.#counts[isSent ? 'sent' : 'unsent'] += 1;
     this.#report({ kind: 'note', submission: armed.carrier, isSent });
   }
 }

@@ -16,6 +16,25 @@ export const RESTARTS: ScenarioGroup = {
   group: 'F. process death, restart, reconnect',
   scenarios: [
     {
+      name: 'a context server replaced before it is asked: who gave it the request ends the receive at once, without that the queue clock does',
+      references: [
+        'simulator: nobody on the control plane can tell that a generation first request went down with its server',
+      ],
+      plan: plan(
+        [request(0, { entrance: 'coordinated' }), request(1)],
+        [{ kind: 'crash', host: CONTEXT, atMs: 10.8, noticed: true, restartAfterMs: 100 }],
+      ),
+      expect: {
+        0: { coordinator: 'failed', withinMs: 500 },
+        1: { context: 'failed', generation: 'failed', code: 'ERR_KVT_TRANSFER_TIMEOUT', withinMs: 4000 },
+      },
+      check: ({ lives, journal }) => {
+        const ending = lives[1]?.endings.find(({ who }) => who === 'generation');
+        if ((ending?.atMs ?? 0) < 2000)
+          journal.violation('I2 bound', `the successor was not asked: ${ending?.message}`);
+      },
+    },
+    {
       name: 'a context server that restarts unnoticed serves again, without a restart of the other side',
       references: ['https://github.com/wtdcode/vllm-backport/issues/33', thread('sgl-project/sglang', 40108)],
       plan: plan(

@@ -6,6 +6,7 @@ import { TIMEOUTS } from './e-timeouts.js';
 import { RESTARTS } from './f-restarts.js';
 import { FOUND } from './found.js';
 import { TRUST } from './gi-trust.js';
+import { NOTED } from './notes.js';
 import { RANKS } from './ranks.js';
 import type { ScenarioGroup } from './scenario.js';
 import { TRTLLM } from './trtllm.js';
@@ -22,4 +23,5 @@ export const SCENARIO_GROUPS: readonly ScenarioGroup[] = [
   TRTLLM,
   RANKS,
   FOUND,
+  NOTED,
 ];

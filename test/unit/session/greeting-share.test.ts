@@ -13,10 +13,10 @@ function share(costMs: number) {
   const read: string[] = [];
   const greetings = new GreetingShare(
     busyClock(clock, () => read.length * costMs),
-    counters,
     (_, origin) => {
       read.push(nameOf(origin));
     },
+    () => counters.add('greetings_dropped'),
   );
   const from = (connection: string, bytes = 1): void =>
     greetings.take(new Uint8Array(bytes), { kind: 'accepted', connection });
@@ -98,11 +98,11 @@ describe('the time that greetings get', () => {
     let failures = 0;
     const failing = new GreetingShare(
       busyClock(clock, () => failures * 5),
-      new Counters(),
       () => {
         failures += 1;
         throw new Error('bug');
       },
+      () => {},
     );
     const origin = { kind: 'dialed', endpoint: 'tcp://127.0.0.1:1' } as const;
     expect(() => failing.take(new Uint8Array(1), origin)).toThrow('bug');
