@@ -33,8 +33,25 @@ export function peerIdentity(info: RankInfo): Pick<Peer, 'name' | 'endpoint' | '
   return { name: peerName(info), endpoint: info.endpoint, incarnation: info.incarnation, info };
 }
 
+/** What was found, by this rank and the other: HELLO and HELLO_ACK ask the same, and so does each repeat. */
+const found = new WeakMap<RankInfo, WeakMap<RankInfo, readonly Finding[]>>();
+
 /** Ranks of instances that fit may greet each other whether or not they share anything: one rank speaks for its instance. */
 export function findingsAgainst(self: RankInfo, peer: RankInfo): readonly Finding[] {
+  let known = found.get(self);
+  if (known === undefined) {
+    known = new WeakMap();
+    found.set(self, known);
+  }
+  let findings = known.get(peer);
+  if (findings === undefined) {
+    findings = compare(self, peer);
+    known.set(peer, findings);
+  }
+  return findings;
+}
+
+function compare(self: RankInfo, peer: RankInfo): readonly Finding[] {
   const topology = explainTopology(peer, self);
   if (topology.length > 0) return topology;
   return ranksOverlap(self, peer) ? explainCompatibility(peer, self) : [];

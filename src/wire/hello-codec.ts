@@ -10,9 +10,10 @@ import { MAX_FINDINGS, MAX_MAJORS, MAX_NAME_BYTES, MAX_TEXT_BYTES } from './limi
 import type { Hello, HelloAck } from './messages.js';
 import { checkMsgpackShape } from './msgpack-shape.js';
 import { rankInfoFields, readRankInfo } from './rank-info-codec.js';
+import { RankInfoMemory } from './rank-info-memory.js';
 import { wireError } from './wire-reason.js';
 
-/** A message is written in one go, so that all of them share one buffer. What is read is a peer's: nothing of that is kept. */
+/** A message is written in one go, so that all of them share one buffer. */
 const encoder = new Encoder({ useBigInt64: true });
 
 /** HELLO:  msgpack { nonce, supportedMajors, rankInfo, and probe: true in a probe } */
@@ -27,13 +28,13 @@ export const helloCodec: BodyCodec<Hello> = {
     });
   },
   read(reader) {
-    const map = readMap(reader, 'hello');
+    const { map, rankInfo } = readMap(reader, 'hello');
     const nonce = map.u64('nonce');
     return answerable(nonce, () => ({
       type: 'HELLO',
       nonce,
       supportedMajors: map.list('supportedMajors', MAX_MAJORS, (item, path) => asInteger(item, 0, 255, path)),
-      rankInfo: readRankInfo(map.map('rankInfo')),
+      rankInfo: rankInfo(),
       ...(map.flag('probe') ? { probe: true } : {}),
     }));
   },
@@ -56,14 +57,14 @@ export const helloAckCodec: BodyCodec<HelloAck> = {
     );
   },
   read(reader) {
-    const map = readMap(reader, 'helloAck');
+    const { map, rankInfo } = readMap(reader, 'helloAck');
     const nonce = map.u64('nonce');
     return answerable(nonce, () => ({
       type: 'HELLO_ACK',
       nonce,
       endpoint: map.endpoint('endpoint'),
       answer: map.boolean('accepted')
-        ? { accepted: true, rankInfo: readRankInfo(map.map('rankInfo')) }
+        ? { accepted: true, rankInfo: rankInfo() }
         : {
             accepted: false,
             message: map.string('message', MAX_TEXT_BYTES),
@@ -115,16 +116,84 @@ function writeMap(writer: ByteWriter, fields: Readonly<Record<string, unknown>>)
   }
 }
 
-function readMap(reader: ByteReader, path: string): DecodedMap {
+interface HelloMap {
+  readonly map: DecodedMap;
+  readonly rankInfo: () => RankInfo;
+}
+
+const memory = new RankInfoMemory();
+
+/** A rank info that was read before is not read again. It is decoded by itself, so that it is its own bytes that it is known by. */
+function readMap(reader: ByteReader, path: string): HelloMap {
   const body = reader.rest();
-  checkMsgpackShape(body);
-  let value: unknown;
+  const place = placeOfRankInfo(body, checkMsgpackShape(body));
+  if (place === null) {
+    const map = decodedMap(body, path);
+    return { map, rankInfo: () => readRankInfo(map.map('rankInfo')) };
+  }
+  const map = decodedMap(withNil(body, place), path);
+  const bytes = body.subarray(place.begin, place.end);
+  const known = memory.find(bytes);
+  if (known !== null) return { map, rankInfo: () => known };
+  const value = decoded(bytes, path);
+  return {
+    map,
+    rankInfo: () => {
+      const info = readRankInfo(new DecodedMap(value, map.pathOf('rankInfo')));
+      memory.keep(bytes, info);
+      return info;
+    },
+  };
+}
+
+function decodedMap(body: Uint8Array, path: string): DecodedMap {
+  return new DecodedMap(decoded(body, path), path);
+}
+
+function decoded(bytes: Uint8Array, path: string): unknown {
   try {
-    value = decode(body, { useBigInt64: true });
+    return decode(bytes, { useBigInt64: true });
   } catch (cause) {
     throw wireError('bad-msgpack', `${path} is not a msgpack map that can be read`, cause);
   }
-  return new DecodedMap(value, path);
+}
+
+interface Range {
+  readonly begin: number;
+  readonly end: number;
+}
+
+const RANK_INFO_KEY = encoder.encode('rankInfo');
+/** Heads of an array of up to 15 items, which this is not. */
+const FIXMAP_END = 0x90;
+
+/** Where the value of `rankInfo` lies in a map that has one, written as this codec does; null: nothing is known of it. */
+function placeOfRankInfo(body: Uint8Array, begins: readonly number[]): Range | null {
+  const head = body[0] ?? 0;
+  if (head < FIXMAP || head >= FIXMAP_END) return null;
+  let place: Range | null = null;
+  for (let key = 0; key < begins.length; key += 2) {
+    const begin = begins[key + 1] as number;
+    if (!isRankInfoKey(body, begins[key] as number, begin)) continue;
+    // Which of two counts is for the decoder to say.
+    if (place !== null) return null;
+    place = { begin, end: begins[key + 2] ?? body.length };
+  }
+  return place;
+}
+
+function isRankInfoKey(body: Uint8Array, begin: number, end: number): boolean {
+  return end - begin === RANK_INFO_KEY.length && RANK_INFO_KEY.every((byte, index) => body[begin + index] === byte);
+}
+
+const NIL = 0xc0;
+
+function withNil(body: Uint8Array, { begin, end }: Range): Uint8Array {
+  const rest = new Uint8Array(body.length - (end - begin) + 1);
+  rest.set(body.subarray(0, begin));
+  rest[begin] = NIL;
+  rest.set(body.subarray(end), begin + 1);
+  return rest;
 }
 
 function readFinding(item: unknown, path: string): Finding {

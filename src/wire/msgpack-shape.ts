@@ -7,12 +7,14 @@ const MAX_DEPTH = 12;
  * Walks a msgpack value without building it. A decoder allocates arrays by their claimed length; after this walk every claimed element
  * is known to be there, so what decoding allocates is bounded by the bytes received, and by a cap on the number of values: an object costs
  * many times the byte it may be written in. Extension types are refused: no message has one.
+ * @returns where the keys and values of an outermost map, or the items of an outermost array, begin
  * @throws WireError bad-msgpack, truncated, trailing-bytes, count-over-cap
  */
-export function checkMsgpackShape(bytes: Uint8Array): void {
+export function checkMsgpackShape(bytes: Uint8Array): readonly number[] {
   const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
   /** Values still to come on each open level. */
   const pending: number[] = [1];
+  const begins: number[] = [];
   let at = 0;
   let valuesLeft = MAX_HELLO_VALUES;
 
@@ -45,6 +47,7 @@ export function checkMsgpackShape(bytes: Uint8Array): void {
       continue;
     }
     pending[level] = left - 1;
+    if (level === 1) begins.push(at);
     const head = view.getUint8(need(1));
     if (head < 0x80 || head >= 0xe0) continue;
     if (head < 0x90) openMap(head & 0x0f);
@@ -104,4 +107,5 @@ export function checkMsgpackShape(bytes: Uint8Array): void {
     }
   }
   if (at !== bytes.length) throw wireError('trailing-bytes', `${bytes.length - at} bytes after the msgpack body`);
+  return begins;
 }

@@ -435,11 +435,6 @@ function checkShutdown(cluster: Cluster, until: Until): void {
 
 function report(cluster: Cluster, plan: Plan, events: number): RunReport {
   const { journal, lives, scheduler } = cluster;
-  const counters: Record<string, number> = {};
-  for (const host of cluster.hosts)
-    for (const server of host.history)
-      for (const [name, count] of Object.entries(server.transceiver.stats().counters))
-        counters[name] = (counters[name] ?? 0) + count;
   return {
     seed: plan.seed,
     violations: journal.violations,
@@ -449,7 +444,19 @@ function report(cluster: Cluster, plan: Plan, events: number): RunReport {
     events,
     virtualMs: scheduler.now,
     story: journal.lines,
-    counters,
+    get counters() {
+      return countersOf(cluster);
+    },
     endings: new Map(lives.map((life) => [life.item.number, life.endings])),
   };
+}
+
+/** Of every rank that ever ran. */
+function countersOf(cluster: Cluster): Record<string, number> {
+  const counters: Record<string, number> = {};
+  for (const host of cluster.hosts)
+    for (const server of host.history)
+      for (const [name, count] of Object.entries(server.transceiver.stats().counters))
+        counters[name] = (counters[name] ?? 0) + count;
+  return counters;
 }

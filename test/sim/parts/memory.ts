@@ -26,21 +26,43 @@ export class Memory {
 
   /** The words of `[address, address + sizeBytes)`, live; null when that is not memory of this rank. */
   words(address: number, sizeBytes: number): Uint32Array | null {
-    for (const { base, words } of this.#regions) {
-      const begin = (address - base) / 4;
-      if (begin >= 0 && begin + sizeBytes / 4 <= words.length) return words.subarray(begin, begin + sizeBytes / 4);
-    }
-    return null;
+    const region = this.#regionOf(address, sizeBytes);
+    if (region === null) return null;
+    const begin = (address - region.base) / 4;
+    return region.words.subarray(begin, begin + sizeBytes / 4);
+  }
+
+  /**
+   * As `to.words(toAddress, sizeBytes)?.set(words(address, sizeBytes))`, without views of them.
+   * @returns false when either is not memory of its rank
+   */
+  copy(address: number, to: Memory, toAddress: number, sizeBytes: number): boolean {
+    const [source, destination] = [this.#regionOf(address, sizeBytes), to.#regionOf(toAddress, sizeBytes)];
+    if (source === null || destination === null) return false;
+    const [begin, at] = [(address - source.base) / 4, (toAddress - destination.base) / 4];
+    for (let word = 0; word < sizeBytes / 4; word++)
+      destination.words[at + word] = source.words[begin + word] as number;
+    return true;
   }
 
   /** As `words(address, sizeBytes)?.fill(POISON)`, without a view of them. */
   poison(address: number, sizeBytes: number): void {
-    for (const { base, words } of this.#regions) {
-      const begin = (address - base) / 4;
-      if (begin < 0 || begin + sizeBytes / 4 > words.length) continue;
-      words.fill(POISON, begin, begin + sizeBytes / 4);
-      return;
+    const region = this.#regionOf(address, sizeBytes);
+    if (region === null) return;
+    const begin = (address - region.base) / 4;
+    region.words.fill(POISON, begin, begin + sizeBytes / 4);
+  }
+
+  #regionOf(address: number, sizeBytes: number): Region | null {
+    for (const region of this.#regions) {
+      const begin = (address - region.base) / 4;
+      if (begin >= 0 && begin + sizeBytes / 4 <= region.words.length) return region;
     }
+    return null;
+  }
+
+  has(address: number, sizeBytes: number): boolean {
+    return this.#regionOf(address, sizeBytes) !== null;
   }
 
   bytes(address: number, sizeBytes: number): Uint8Array {

@@ -11,6 +11,7 @@ import type { WatchedCache } from './watched-cache.js';
 /** One token of one layer, role and head is one 32-bit word: two bfloat16 numbers. */
 const HEAD_DIM = 2;
 const WORD_BYTES = 4;
+const NO_WORDS = new Uint32Array(0);
 
 /** The aux buffer, with an account of which slots are in use. */
 export class WatchedAux extends AuxBuffer {
@@ -171,13 +172,19 @@ export class Pages implements MemoryGuard {
     runs.forEach((run, group) => {
       const { base, slotStride, slotBytes } = this.table.pools[group] as PagePool;
       const layout = layouts[group] as PageLayout;
+      let page = -1;
+      let words: Uint32Array = NO_WORDS;
       for (let token = Math.max(begin, run.begin * TOKENS_PER_BLOCK * cpSize); token < end; token++) {
         const block = Math.floor(token / TOKENS_PER_BLOCK);
         if (block % cpSize !== cpRank) continue;
         const slot = run.slots[Math.floor(block / cpSize) - run.begin];
         if (slot === undefined) continue;
-        const words = agent.memory.words(base + slot * slotStride, slotBytes) as Uint32Array;
-        layout.visit(token, seeds[token] as number, (index, value) => visit(words, index, value));
+        if (slot !== page) {
+          page = slot;
+          words = agent.memory.words(base + slot * slotStride, slotBytes) as Uint32Array;
+        }
+        const place = words;
+        layout.visit(token, seeds[token] as number, (index, value) => visit(place, index, value));
       }
     });
   }

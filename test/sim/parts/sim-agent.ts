@@ -493,9 +493,7 @@ export class SimAgent implements TransferAgent {
     if (target === undefined) return;
     for (; work.landed < upTo; work.landed++) {
       const move = work.moves[work.landed] as Move;
-      const words = work.region?.gathered[work.landed] ?? this.memory.words(move.from, move.sizeBytes);
-      const place = target.memory.words(move.to, move.sizeBytes);
-      if (words === null || place === null) {
+      if (!this.memory.has(move.from, move.sizeBytes) || !target.memory.has(move.to, move.sizeBytes)) {
         this.#fabric.violation('I3 address', `${this.name} -> ${target.name}: an address is in no pool`);
         continue;
       }
@@ -506,7 +504,9 @@ export class SimAgent implements TransferAgent {
       const verdict = target.guard.write(move.to, move.sizeBytes, move.holder);
       if (verdict === 'fenced') continue;
       if (verdict !== 'ok') this.#fabric.violation('I1 write', `${this.name} -> ${target.name}: ${verdict.wrong}`);
-      place.set(words);
+      const gathered = work.region?.gathered[work.landed];
+      if (gathered === undefined) this.memory.copy(move.from, target.memory, move.to, move.sizeBytes);
+      else target.memory.words(move.to, move.sizeBytes)?.set(gathered);
       work.bytes += move.sizeBytes;
     }
     this.#fabric.landed(this, work.landed);

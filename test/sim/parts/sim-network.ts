@@ -4,6 +4,7 @@ import type { FrameOrigin, Messenger } from '../../../src/wire/messenger.js';
 import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import type { Scheduler, SimProcess } from '../core/scheduler.js';
+import { FrameRoom } from './frame-room.js';
 
 export type MessageName = ReceivedMessage['type'];
 
@@ -59,6 +60,7 @@ export class SimNetwork {
   readonly #seed: number;
   readonly #bound = new Map<string, SimMessenger>();
   readonly #links = new Map<string, Map<string, Link>>();
+  readonly #frames = new FrameRoom();
   #rule: FrameRule = () => null;
   #nextConnection = 1;
 
@@ -128,9 +130,10 @@ export class SimNetwork {
   #carry(
     from: SimMessenger,
     to: string,
-    bytes: Uint8Array,
+    said: Uint8Array,
     arrive: (survives: boolean, arrived: Uint8Array) => void,
   ): void {
+    const bytes = this.#frames.copy(said);
     const type = (NAMES[bytes[TYPE_OFFSET] as number] ?? 'UNKNOWN') as MessageName;
     const link = this.#link(from.endpoint, to);
     const { random, index } = link;
@@ -151,7 +154,7 @@ export class SimNetwork {
       const arrives = latency + delayMs + (copy === 0 ? 0 : random.real(0, 5));
       const owner = this.#bound.get(to)?.process ?? null;
       this.#scheduler.at(arrives, owner === null || owner.state === 'dead' ? null : owner, () => {
-        arrive(survives, (fate?.bytes ?? bytes).slice());
+        arrive(survives, this.#frames.copy(fate?.bytes ?? bytes));
       });
     }
   }

@@ -333,6 +333,37 @@ describe('HELLO', () => {
     expect(decodeFrame(bytes).message).toEqual({ type: 'HELLO', nonce: 1n, supportedMajors: [1], rankInfo: INFO });
   });
 
+  it('a rank info that was read before is the same one; what is not equal to it, byte by byte, is read', () => {
+    const infoOf = (bytes: Uint8Array): RankInfo => {
+      const { message } = decodeFrame(bytes);
+      if (message.type !== 'HELLO') throw new Error('wrong type');
+      return message.rankInfo;
+    };
+    const first = infoOf(helloWith());
+    expect(infoOf(helloWith({ nonce: 2n, supportedMajors: [1, 2] }))).toBe(first);
+    expect(infoOf(helloWith({ 'rankInfo.incarnation': 10n }))).toEqual({ ...INFO, incarnation: 10n });
+    expect(refusal(helloWith({ 'rankInfo.rank': 0 })).reason).toBe('bad-value');
+    expect(refusal(helloWith({ 'rankInfo.rank': 0 })).reason).toBe('bad-value');
+    expect(infoOf(helloWith())).toBe(first);
+  });
+
+  it('a second rank info under another spelling of the key does not pass for the first', () => {
+    // `rankInfo` as a string of 8-bit length: of two entries with one name, decoders take the last.
+    const other = { ...structuredClone(INFO), incarnation: 77n };
+    const body = helloWith().subarray(24);
+    const twice = Buffer.concat([
+      helloWith().subarray(0, 24),
+      Uint8Array.of((body[0] as number) + 1),
+      body.subarray(1),
+      Uint8Array.of(0xd9, 8),
+      Buffer.from('rankInfo'),
+      encode(other, { useBigInt64: true }),
+    ]);
+    decodeFrame(twice);
+    const { message } = decodeFrame(helloWith());
+    expect(message).toEqual({ type: 'HELLO', nonce: 1n, supportedMajors: [1], rankInfo: INFO });
+  });
+
   it('the metadata does not keep the frame alive', () => {
     const { message } = decodeFrame(helloWith());
     if (message.type !== 'HELLO') throw new Error('wrong type');
