@@ -33,6 +33,8 @@ bool count_note(NoteGauges* gauges, const Notice& notice) {
     const bool is_taken = gauges->may_wait();
     gauges->add(is_taken ? NoteGauge::kReceived : NoteGauge::kDropped);
     return is_taken;
+  } else if (notice.kind == NoticeKind::kNoteSoon) {
+    return gauges->may_wait();
   }
   return true;
 }
@@ -322,7 +324,7 @@ void NativeAgent::deliver(Napi::Env env, std::vector<Notice>* notices) {
   for (const Notice& notice : *notices) {
     const bool is_of_submission = notice.kind == NoticeKind::kCompletion || notice.kind == NoticeKind::kDrained;
     if (is_of_submission && notice.drained) live_.erase(notice.submission);
-    if (notice.kind == NoticeKind::kInboundNote) notes_->taken();
+    if (notice.kind == NoticeKind::kInboundNote || notice.kind == NoticeKind::kNoteSoon) notes_->taken();
   }
   const NoticeRecords records = to_records(env, *notices);
   dispatch_.Call({records.numbers, records.messages});

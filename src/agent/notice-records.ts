@@ -21,9 +21,11 @@ export interface InboundNote {
   readonly bytes: Uint8Array;
 }
 
-/** An inbound note will come within some milliseconds. */
+/** This inbound note will come within some milliseconds, or never. */
 export interface NoteSoon {
   readonly kind: 'note soon';
+  readonly watch: number;
+  readonly bytes: Uint8Array;
 }
 
 /** What native code reports. */
@@ -75,13 +77,10 @@ export function readNotices(
       notices.push({ kind: 'note', submission, isSent: outcome === 0 });
       continue;
     }
-    if (kind === 6) {
+    if (kind === 6 || kind === 7) {
       const bytes = messages?.[at / RECORD];
-      if (bytes instanceof Uint8Array) notices.push({ kind: 'inbound note', watch: submission, bytes });
-      continue;
-    }
-    if (kind === 7) {
-      notices.push({ kind: 'note soon' });
+      const said = kind === 6 ? 'inbound note' : 'note soon';
+      if (bytes instanceof Uint8Array) notices.push({ kind: said, watch: submission, bytes });
       continue;
     }
     const peer = peerOf(submission);

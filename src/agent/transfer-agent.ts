@@ -264,6 +264,11 @@ export interface TransferAgent {
    * be.
    */
   onNote?(listener: (peerId: string, note: Uint8Array) => void): void;
+  /**
+   * One listener for notes that those agents mean to send within some milliseconds. What such a note says is not true yet, and may never be: it
+   * is told so that it can be read ahead.
+   */
+  onNoteSoon?(listener: (peerId: string, note: Uint8Array) => void): void;
   /** Costs no round trip to the progress thread. */
   noteStats?(): NoteStats;
 

@@ -408,9 +408,10 @@ export class Receiver {
     if (!session.wants(writer) && report.outcome !== 'DONE' && report.outcome !== 'FAILED') return;
     if (report.outcome === 'DONE' || report.outcome === 'FAILED') {
       if (!this.#assign(session, writer)) return;
-      session.clocks.progress();
-      session.reportedAtMs = this.#o.clock.now();
-      session.firstProgressAtMs ??= session.reportedAtMs;
+      const now = this.#o.clock.now();
+      session.clocks.progress(now);
+      session.reportedAtMs = now;
+      session.firstProgressAtMs ??= now;
     }
     if (report.outcome !== 'DONE') {
       const from = writer.peer?.name ?? writer.endpoint;
