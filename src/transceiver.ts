@@ -200,6 +200,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
         return watched === null ? null : this.#peers.speaker(watched);
       },
       onReport: (peer, report) => this.#receiver.onNotedReport(peer, report),
+      onReportSoon: (peer, report) => {
+        this.#receiver.onReportSoon(peer, report);
+        // Who takes outcomes looks for one in vain, and finds the next one sooner.
+        this.#signalActivity();
+      },
     });
     agent.onNote?.((peerId, bytes) => {
       if (this.#lifecycle !== 'closed') notes.take(peerId, bytes);

@@ -62,6 +62,7 @@ Napi::Function NativeAgent::define(Napi::Env env) {
                          InstanceMethod<&NativeAgent::submit>("submit"),
                          InstanceMethod<&NativeAgent::cancel>("cancel"),
                          InstanceMethod<&NativeAgent::read>("read"),
+                         InstanceMethod<&NativeAgent::read_into>("readInto"),
                          InstanceMethod<&NativeAgent::write>("write"),
                          InstanceMethod<&NativeAgent::prepare_inbound>("prepareInbound"),
                          InstanceMethod<&NativeAgent::expect_inbound>("expectInbound"),
@@ -270,6 +271,15 @@ Napi::Value NativeAgent::read(const Napi::CallbackInfo& info) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): pools are known by address
   if (length > 0) std::memcpy(out.Data(), reinterpret_cast<const void*>(address), length);
   return out;
+}
+
+void NativeAgent::read_into(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const std::uint64_t address = to_size(env, to_number(info, 0, "address"), "address");
+  auto bytes = to_array<Napi::Uint8Array>(info, 1, napi_uint8_array, "bytes");
+  const MemoryLease held = lease(env, address, bytes.ByteLength());
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): pools are known by address
+  if (bytes.ByteLength() > 0) std::memcpy(bytes.Data(), reinterpret_cast<const void*>(address), bytes.ByteLength());
 }
 
 void NativeAgent::write(const Napi::CallbackInfo& info) {

@@ -179,6 +179,10 @@ class NativeTransferAgent implements TransferAgent {
     return attempt(() => this.#native.read(address, length));
   }
 
+  readInto(address: number, bytes: Uint8Array): void {
+    attempt(() => this.#native.readInto(address, bytes));
+  }
+
   async writeMemory(address: number, bytes: Uint8Array): Promise<void> {
     return attemptAsync(() => this.#module.writeMemory(address, bytes));
   }

@@ -193,6 +193,8 @@ export interface TransferAgent {
   /** Copies bytes into or out of a host pool of this agent; for aux slots and tests, not for pages. */
   writeBytes(address: number, bytes: Uint8Array): void;
   readBytes(address: number, length: number): Uint8Array;
+  /** The same as `readBytes`, into memory of the caller's: allocating some costs more than what a few bytes are read for. */
+  readInto?(address: number, bytes: Uint8Array): void;
   /** The same for host and device pools, off this thread. */
   writeMemory?(address: number, bytes: Uint8Array): Promise<void>;
   readMemory?(address: number, length: number): Promise<Uint8Array>;

@@ -13,6 +13,8 @@ export interface InboundNotesOptions {
   /** The peer that is watched under this name, if it is one still. */
   readonly speaker: (peerId: string) => Peer | null;
   readonly onReport: (peer: Peer, report: WriterReport) => void;
+  /** This will be its report, unless something comes between. */
+  readonly onReportSoon: (peer: Peer, report: WriterReport) => void;
 }
 
 /**
@@ -33,11 +35,14 @@ export class InboundNotes {
 
   /** @param bytes of a note that may follow; kept until then, and not changed by anybody */
   readAhead(peerId: string, bytes: Uint8Array): void {
-    if (this.#o.speaker(peerId) === null) return;
-    const frame = this.#o.decode(bytes);
-    if (frame === null) return;
+    const { speaker, decode, onReportSoon } = this.#o;
+    const peer = speaker(peerId);
+    const frame = peer === null ? null : decode(bytes);
+    if (peer === null || frame === null) return;
     this.#ahead.push({ bytes, frame });
     if (this.#ahead.length > MAX_AHEAD) this.#ahead.shift();
+    if (frame.incarnation === peer.incarnation && frame.message.type === 'WRITER_REPORT')
+      onReportSoon(peer, frame.message);
   }
 
   take(peerId: string, bytes: Uint8Array): void {
@@ -58,7 +63,7 @@ export class InboundNotes {
   }
 
   #read(bytes: Uint8Array): Frame | null {
-    const at = this.#ahead.findIndex((known) => Buffer.compare(known.bytes, bytes) === 0);
+    const at = this.#ahead.findLastIndex((known) => Buffer.compare(known.bytes, bytes) === 0);
     return this.#ahead.splice(at, at === -1 ? 0 : 1)[0]?.frame ?? this.#o.decode(bytes);
   }
 }

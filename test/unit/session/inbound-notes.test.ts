@@ -28,10 +28,12 @@ function doors(): {
   readonly reports: WriterReport[];
   readonly counters: Counters;
   readonly decoded: Uint8Array[];
+  readonly soon: WriterReport[];
 } {
   const counters = new Counters();
   const reports: WriterReport[] = [];
   const decoded: Uint8Array[] = [];
+  const soon: WriterReport[] = [];
   const notes = new InboundNotes({
     counters,
     decode: (bytes) => {
@@ -47,8 +49,12 @@ function doors(): {
       expect(peer).toBe(PEER);
       reports.push(report);
     },
+    onReportSoon: (peer, report) => {
+      expect(peer).toBe(PEER);
+      soon.push(report);
+    },
   });
-  return { notes, reports, counters, decoded };
+  return { notes, reports, counters, decoded, soon };
 }
 
 describe('a note', () => {
@@ -77,9 +83,10 @@ describe('a note that was announced', () => {
   const other: WriterReport = { ...REPORT, ticket: 10n };
 
   it('is read once, ahead, and changes nothing until it is said', () => {
-    const { notes, reports, counters, decoded } = doors();
+    const { notes, reports, counters, decoded, soon } = doors();
     notes.readAhead('known', frame(REPORT));
     expect(decoded).toHaveLength(1);
+    expect(soon).toEqual([REPORT]);
     expect(reports).toEqual([]);
     expect(counters.snapshot()).toEqual({});
     notes.take('known', frame(REPORT));
@@ -113,8 +120,9 @@ describe('a note that was announced', () => {
     ['incarnation', 'known', frame(REPORT, 8n)],
     ['type', 'known', frame({ type: 'REPORT_ACK', rid: 5n, ticket: 9n, drained: true })],
   ])('is refused (%s) as any other', (reason, from, bytes) => {
-    const { notes, reports, counters } = doors();
+    const { notes, reports, counters, soon } = doors();
     notes.readAhead(from, bytes);
+    expect(soon).toEqual([]);
     expect(counters.snapshot()).toEqual({});
     notes.take(from, bytes);
     expect(reports).toEqual([]);
