@@ -200,11 +200,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         return watched === null ? null : this.#peers.speaker(watched);
       },
       onReport: (peer, report) => this.#receiver.onNotedReport(peer, report),
-      onReportSoon: (peer, report) => {
-        this.#receiver.onReportSoon(peer, report);
-        // Who takes outcomes looks for one in vain, and finds the next one sooner.
-        this.#signalActivity();
-      },
+      onReportSoon: (peer, report) => this.#receiver.onReportSoon(peer, report),
     });
     agent.onNote?.((peerId, bytes) => {
       if (this.#lifecycle !== 'closed') notes.take(peerId, bytes);
