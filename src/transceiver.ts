@@ -200,9 +200,13 @@ export class KvCacheTransceiver implements CacheTransceiver {
         return watched === null ? null : this.#peers.speaker(watched);
       },
       onReport: (peer, report) => this.#receiver.onNotedReport(peer, report),
+      onReportSoon: (peer, report) => this.#receiver.onReportSoon(peer, report),
     });
     agent.onNote?.((peerId, bytes) => {
       if (this.#lifecycle !== 'closed') notes.take(peerId, bytes);
+    });
+    agent.onNoteSoon?.((peerId, bytes) => {
+      if (this.#lifecycle !== 'closed') notes.readAhead(peerId, bytes);
     });
     messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
     this.#sweepTimer = this.#armSweep();
@@ -268,6 +272,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
   cancelRequest(request: LlmRequest, reason: string): boolean {
     const receiving = request.disagg?.requestType === 'generation_only';
     return receiving ? this.#receiver.cancel(request, reason) : this.#sender.cancel(request, reason);
+  }
+
+  firstTokensKnown(): void {
+    this.#sender.flushAux();
   }
 
   takeSettled(): readonly Settled[] {

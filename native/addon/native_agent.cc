@@ -33,6 +33,8 @@ bool count_note(NoteGauges* gauges, const Notice& notice) {
     const bool is_taken = gauges->may_wait();
     gauges->add(is_taken ? NoteGauge::kReceived : NoteGauge::kDropped);
     return is_taken;
+  } else if (notice.kind == NoticeKind::kNoteSoon) {
+    return gauges->may_wait();
   }
   return true;
 }
@@ -60,6 +62,7 @@ Napi::Function NativeAgent::define(Napi::Env env) {
                          InstanceMethod<&NativeAgent::submit>("submit"),
                          InstanceMethod<&NativeAgent::cancel>("cancel"),
                          InstanceMethod<&NativeAgent::read>("read"),
+                         InstanceMethod<&NativeAgent::read_into>("readInto"),
                          InstanceMethod<&NativeAgent::write>("write"),
                          InstanceMethod<&NativeAgent::prepare_inbound>("prepareInbound"),
                          InstanceMethod<&NativeAgent::expect_inbound>("expectInbound"),
@@ -270,6 +273,15 @@ Napi::Value NativeAgent::read(const Napi::CallbackInfo& info) {
   return out;
 }
 
+void NativeAgent::read_into(const Napi::CallbackInfo& info) {
+  const Napi::Env env = info.Env();
+  const std::uint64_t address = to_size(env, to_number(info, 0, "address"), "address");
+  auto bytes = to_array<Napi::Uint8Array>(info, 1, napi_uint8_array, "bytes");
+  const MemoryLease held = lease(env, address, bytes.ByteLength());
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): pools are known by address
+  if (bytes.ByteLength() > 0) std::memcpy(bytes.Data(), reinterpret_cast<const void*>(address), bytes.ByteLength());
+}
+
 void NativeAgent::write(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   const std::uint64_t address = to_size(env, to_number(info, 0, "address"), "address");
@@ -322,7 +334,7 @@ void NativeAgent::deliver(Napi::Env env, std::vector<Notice>* notices) {
   for (const Notice& notice : *notices) {
     const bool is_of_submission = notice.kind == NoticeKind::kCompletion || notice.kind == NoticeKind::kDrained;
     if (is_of_submission && notice.drained) live_.erase(notice.submission);
-    if (notice.kind == NoticeKind::kInboundNote) notes_->taken();
+    if (notice.kind == NoticeKind::kInboundNote || notice.kind == NoticeKind::kNoteSoon) notes_->taken();
   }
   const NoticeRecords records = to_records(env, *notices);
   dispatch_.Call({records.numbers, records.messages});

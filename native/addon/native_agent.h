@@ -69,6 +69,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   Napi::Value bounce_stats(const Napi::CallbackInfo& info);
   Napi::Value note_stats(const Napi::CallbackInfo& info);
   Napi::Value read(const Napi::CallbackInfo& info);
+  void read_into(const Napi::CallbackInfo& info);
   void write(const Napi::CallbackInfo& info);
   Napi::Value close(const Napi::CallbackInfo& info);
 

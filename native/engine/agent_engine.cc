@@ -273,7 +273,8 @@ void AgentEngine::deliver_notices() {
     transport_->take_notes(&notes);
   }
   for (InboundNote& note : notes) {
-    notices.push_back({.kind = note.bytes.empty() ? NoticeKind::kNoteSoon : NoticeKind::kInboundNote,
+    const bool is_soon = note.kind == InboundNote::Kind::kSoon;
+    notices.push_back({.kind = is_soon ? NoticeKind::kNoteSoon : NoticeKind::kInboundNote,
                        .submission = note.from,
                        .posted_at = {},
                        .error = {},

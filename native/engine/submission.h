@@ -33,7 +33,7 @@ struct Submission {
 // kReleased: the submission goes on, but its source pages are not needed any more. kNote: what became of the note that
 // came with the submission: kTransferred when it was sent. kInboundNote: `note` came from the agent of the watch
 // `submission`;
-// kNoteSoon: one will within some milliseconds.
+// kNoteSoon: `note` will within some milliseconds, or never.
 enum class NoticeKind : std::uint8_t {
   kCompletion = 0,
   kDrained = 1,

@@ -38,7 +38,7 @@ void TransferLoop::arm_note(Submission* submission) {
     }
     armed_.emplace(id, note);
   }
-  transport_->announce_note(note->peer);
+  transport_->announce_note(note->peer, note->bytes);
 }
 
 void TransferLoop::note_arrived(SubmissionId id) {

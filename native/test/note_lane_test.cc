@@ -109,7 +109,7 @@ TEST_F(NoteLaneTest, WhoIsNotTheProcessOfTheMetadataIsNotHeard) {
 
 TEST_F(NoteLaneTest, WhatIsNoNoteCutsItsConnectionAndIsCounted) {
   reader_.lane.hear(7, writer_.lane.id(), self_);
-  const std::vector<std::vector<std::byte>> wrong = {bytes_of("\x03what"), bytes_of("\x01"), bytes_of("\x02soon"),
+  const std::vector<std::vector<std::byte>> wrong = {bytes_of("\x03what"), bytes_of("\x01"), bytes_of("\x02"),
                                                      std::vector<std::byte>(NoteLane::kMaxNoteBytes + 2, std::byte{1})};
   std::uint64_t refused = 0;
   for (const auto& message : wrong) {
@@ -155,25 +155,35 @@ TEST_F(NoteLaneTest, LooksForWhatWasAnnouncedForAWhileAndATenthOfTheTime) {
   TimePoint now = std::chrono::steady_clock::now();
   reader_.progress(now);
   EXPECT_EQ(reader_.lane.next_wakeup(now), std::nullopt);
-  writer_.lane.announce(1);
+  writer_.lane.announce(1, bytes_of("it"));
   reader_.progress(now);
   reader_.progress(now);
   ASSERT_EQ(reader_.notes.size(), 1U);
-  EXPECT_TRUE(reader_.notes[0].bytes.empty());
+  EXPECT_EQ(reader_.notes[0].kind, InboundNote::Kind::kSoon);
+  EXPECT_EQ(reader_.notes[0].from, 7U);
+  EXPECT_EQ(text_of(reader_.notes[0]), "it");
   EXPECT_EQ(reader_.lane.next_wakeup(now), now);
   now += NoteLane::kAwake;
   reader_.progress(now);
   EXPECT_EQ(reader_.lane.next_wakeup(now), std::nullopt);
   now += 8 * NoteLane::kAwake;
-  writer_.lane.announce(1);
+  writer_.lane.announce(1, bytes_of("while it rests"));
   reader_.progress(now);
   EXPECT_EQ(reader_.lane.next_wakeup(now), std::nullopt);
+  EXPECT_EQ(reader_.notes.size(), 1U);
   now += 2 * NoteLane::kAwake;
-  writer_.lane.announce(1);
+  writer_.lane.announce(1, bytes_of("it"));
+  writer_.lane.announce(1, bytes_of("another"));
   reader_.progress(now);
+  ASSERT_EQ(reader_.notes.size(), 3U);
+  EXPECT_EQ(text_of(reader_.notes[2]), "another");
   EXPECT_EQ(reader_.lane.next_wakeup(now), now);
   EXPECT_TRUE(writer_.lane.send(1, bytes_of("it")));
   reader_.progress(now);
+  EXPECT_EQ(reader_.lane.next_wakeup(now), now);
+  EXPECT_TRUE(writer_.lane.send(1, bytes_of("another")));
+  reader_.progress(now);
+  EXPECT_EQ(reader_.notes.back().kind, InboundNote::Kind::kNote);
   EXPECT_EQ(reader_.lane.next_wakeup(now), std::nullopt);
 }
 

@@ -133,7 +133,7 @@ bool NoteLane::transmit(PeerId id, Kind kind, std::span<const std::byte> bytes) 
   return false;
 }
 
-void NoteLane::announce(PeerId peer) { (void)transmit(peer, Kind::kSoon, {}); }
+void NoteLane::announce(PeerId peer, std::span<const std::byte> note) { (void)transmit(peer, Kind::kSoon, note); }
 
 bool NoteLane::send(PeerId peer, std::span<const std::byte> note) {
   return !note.empty() && transmit(peer, Kind::kNote, note);
@@ -196,24 +196,23 @@ bool NoteLane::receive(std::uint64_t id, Inbound* inbound, TimePoint now, std::v
       if (!inbound->speaker) return true;
       continue;
     }
-    if (size == 1 && buffer[0] == static_cast<std::byte>(Kind::kSoon)) {
-      stay_awake(*inbound->speaker, now, out);
-    } else if (size > 1 && size <= 1 + kMaxNoteBytes && buffer[0] == static_cast<std::byte>(Kind::kNote)) {
-      if (announced_ > 0 && --announced_ == 0) may_sleep(now);
-      out->push_back({*inbound->speaker, {buffer.begin() + 1, buffer.begin() + got}});
-    } else {
-      return refuse();
-    }
+    const auto kind = static_cast<Kind>(buffer[0]);
+    const bool is_soon = kind == Kind::kSoon;
+    if (size < 2 || size > 1 + kMaxNoteBytes || (kind != Kind::kNote && !is_soon)) return refuse();
+    if (is_soon && !stay_awake(now)) continue;
+    if (!is_soon && announced_ > 0 && --announced_ == 0) may_sleep(now);
+    out->push_back({*inbound->speaker,
+                    is_soon ? InboundNote::Kind::kSoon : InboundNote::Kind::kNote,
+                    {buffer.begin() + 1, buffer.begin() + got}});
   }
   return true;
 }
 
-void NoteLane::stay_awake(WatchId speaker, TimePoint now, std::vector<InboundNote>* out) {
-  if (now < rests_until_) return;
+bool NoteLane::stay_awake(TimePoint now) {
+  if (now < rests_until_) return false;
   ++announced_;
-  if (awake_since_) return;
-  awake_since_ = now;
-  out->push_back({speaker, {}});
+  if (!awake_since_) awake_since_ = now;
+  return true;
 }
 
 void NoteLane::may_sleep(TimePoint now) {

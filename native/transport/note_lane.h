@@ -27,13 +27,15 @@ using NoteLaneId = std::array<std::byte, 12>;
 //   that is killed while it writes leaves no half of one.
 // Trust: a connection is that of an agent that is heard when its process is the one that the agent's metadata names, as
 //   the kernel says, and it states the lane id of that metadata. No request names a lane, a socket or a process.
-// Ordering: none with the data; a note is sent after what it speaks of has arrived. A `kSoon` before a note lets the
-//   other side look for it without sleeping: for kAwake at most, and a tenth of the time.
+// Ordering: none with the data; a note is sent after what it speaks of has arrived. A `kSoon` before a note says what
+// it
+//   will be, so that the other side reads it ahead and looks for it without sleeping: for kAwake at most, and a tenth
+//   of the time. What is announced while it rests is dropped.
 // Threading: the progress thread; no call blocks.
 // Ownership: owns its sockets, one for each peer that was added, opened by whoever sends on it.
 //
 //   HELLO  client -> server   magic 4 | client's lane id 12
-//   then, client -> server    kind 1 | the note's bytes (kNote), or nothing (kSoon)
+//   then, client -> server    kind 1 | the bytes of the note that is said (kNote) or will be (kSoon)
 class NoteLane {
  public:
   explicit NoteLane(std::shared_ptr<NoteGauges> gauges) : gauges_(std::move(gauges)) {}
@@ -51,12 +53,11 @@ class NoteLane {
   void hear(WatchId speaker, const NoteLaneId& id, const ProcessIdentity& process);
   void ignore(WatchId speaker);
 
-  // A note will follow soon.
-  void announce(PeerId peer);
+  // This note will follow soon.
+  void announce(PeerId peer, std::span<const std::byte> note);
   // False: it was not sent and will not be.
   bool send(PeerId peer, std::span<const std::byte> note);
-  // Appends what came; one without bytes is the beginning of a time in which notes are looked for. Bounded: the
-  // rest has its turn.
+  // Appends what came. Bounded: the rest has its turn.
   void progress(TimePoint now, std::vector<InboundNote>* out);
 
   int wait_fd() const { return epoll_.get(); }
@@ -106,7 +107,8 @@ class NoteLane {
   void identify(std::uint64_t id, Inbound* inbound);
   bool refuse();
   void watch(int operation, int socket, std::uint32_t events, std::uint64_t id) const;
-  void stay_awake(WatchId speaker, TimePoint now, std::vector<InboundNote>* out);
+  // False: not now.
+  bool stay_awake(TimePoint now);
   void may_sleep(TimePoint now);
 
   std::shared_ptr<NoteGauges> gauges_;

@@ -70,8 +70,8 @@ class RouterTransport final : public Transport {
   void unwatch_process(WatchId watch) override;
   void take_ended(std::vector<WatchId>* out) override;
   Status flush_inbound() override { return devices_.flush_inbound(); }
-  void announce_note(PeerId peer) override {
-    if (lane_) lane_->announce(peer);
+  void announce_note(PeerId peer, std::span<const std::byte> note) override {
+    if (lane_) lane_->announce(peer, note);
   }
   bool send_note(PeerId peer, std::span<const std::byte> note) override { return lane_ && lane_->send(peer, note); }
   void take_notes(std::vector<InboundNote>* out) override;

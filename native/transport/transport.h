@@ -71,7 +71,10 @@ inline constexpr std::size_t kRouteLanes = kDataPathCount;
 
 // A note of another agent's, which is named by the watch on its process.
 struct InboundNote {
+  // kSoon: what it will be, unless it never comes; nothing is true yet.
+  enum class Kind : std::uint8_t { kNote, kSoon };
   WatchId from = 0;
+  Kind kind = Kind::kNote;
   std::vector<std::byte> bytes;
 };
 
@@ -194,14 +197,14 @@ class Transport {
 
   // Notes: small texts to a peer's agent that may get lost, come twice, or before or after anything else. They are for
   // what this agent's user would otherwise say another, slower way; where there are none, nothing is missing.
-  // One will be sent soon.
-  virtual void announce_note(PeerId peer) { (void)peer; }
+  // This one will be sent soon, if at all: the other side gets ready for it.
+  virtual void announce_note(PeerId peer, std::span<const std::byte> note) { (void)peer, (void)note; }
   // False: it was not sent and will not be. Never waits.
   virtual bool send_note(PeerId peer, std::span<const std::byte> note) {
     (void)peer, (void)note;
     return false;
   }
-  // Appends what came from the agents of watched processes; one without bytes says that another will come soon.
+  // Appends what came from the agents of watched processes.
   virtual void take_notes(std::vector<InboundNote>* out) { (void)out; }
 
   // Slices in flight whose source pages are not needed any more, whatever the slice still waits for. At most once each,

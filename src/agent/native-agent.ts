@@ -102,6 +102,7 @@ class NativeTransferAgent implements TransferAgent {
   #onAdvice: ((message: string) => void) | null = null;
   readonly #watchfulness = new NoteWatch();
   #onNote: ((peerId: string, note: Uint8Array) => void) | null = null;
+  #onNoteSoon: ((peerId: string, note: Uint8Array) => void) | null = null;
   readonly #prepared = new PreparedFragments();
   #listener: ((batch: readonly SubmissionNotice[]) => void) | null = null;
   /** Reported, and not handed on yet. */
@@ -176,6 +177,10 @@ class NativeTransferAgent implements TransferAgent {
 
   readBytes(address: number, length: number): Uint8Array {
     return attempt(() => this.#native.read(address, length));
+  }
+
+  readInto(address: number, bytes: Uint8Array): void {
+    attempt(() => this.#native.readInto(address, bytes));
   }
 
   async writeMemory(address: number, bytes: Uint8Array): Promise<void> {
@@ -302,6 +307,10 @@ class NativeTransferAgent implements TransferAgent {
     this.#onNote = listener;
   }
 
+  onNoteSoon(listener: (peerId: string, note: Uint8Array) => void): void {
+    this.#onNoteSoon = listener;
+  }
+
   noteStats(): NoteStats {
     return readNoteStats(this.#native.noteStats());
   }
@@ -386,6 +395,8 @@ class NativeTransferAgent implements TransferAgent {
       this.#watches.ended(notice.watch);
     } else if (notice.kind === 'note soon') {
       this.#watchfulness.begin();
+      const peerId = this.#watches.nameOf(notice.watch);
+      if (peerId !== undefined) this.#onNoteSoon?.(peerId, notice.bytes);
     } else if (notice.kind === 'inbound note') {
       this.#watchfulness.end();
       const peerId = this.#watches.nameOf(notice.watch);

@@ -66,6 +66,7 @@ export interface NativeAgent {
   /** See note-stats.ts. */
   noteStats(): Float64Array;
   read(address: number, length: number): Uint8Array;
+  readInto(address: number, bytes: Uint8Array): void;
   write(address: number, bytes: Uint8Array): void;
   close(deadlineMs: number): Promise<{ readonly drained: boolean; readonly outstanding: number }>;
 }

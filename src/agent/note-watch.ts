@@ -1,29 +1,35 @@
-/** As long as the agent's own thread looks for a note that was announced, `kAwake` of native/transport/note_lane.h. */
+/** As long as the agent's own thread looks for notes that were announced, `kAwake` of native/transport/note_lane.h. */
 const AWAKE_MS = 2;
 
 /**
- * Role: keeps the event loop turning while a note is expected, so that it is read when it comes and not when a sleeping thread has woken up.
+ * Role: keeps the event loop turning while notes are expected, so that each is read when it comes and not when a sleeping thread has woken up.
  * Why: waking up costs as much as all that is done with a note. Other work has its turns between.
- * Bound: `AWAKE_MS` each time; how often is the agent's thread's to say, at most a tenth of the time.
+ * Bound: `AWAKE_MS` from the first, however many follow; how often is the agent's thread's to say, at most a tenth of the time.
  */
 export class NoteWatch {
-  #until: number | null = null;
+  #expected = 0;
+  #untilMs = 0;
 
-  begin(): void {
-    const isTurning = this.#until !== null;
-    this.#until = performance.now() + AWAKE_MS;
-    if (!isTurning) this.#turn();
+  get isTurning(): boolean {
+    return this.#expected > 0;
   }
 
+  begin(): void {
+    this.#expected += 1;
+    if (this.#expected > 1) return;
+    this.#untilMs = performance.now() + AWAKE_MS;
+    this.#turn();
+  }
+
+  /** One of them is here. */
   end(): void {
-    this.#until = null;
+    if (this.#expected > 0) this.#expected -= 1;
   }
 
   #turn(): void {
     setImmediate(() => {
-      if (this.#until === null) return;
-      if (performance.now() < this.#until) this.#turn();
-      else this.#until = null;
+      if (performance.now() >= this.#untilMs) this.#expected = 0;
+      if (this.#expected > 0) this.#turn();
     });
   }
 }

@@ -21,9 +21,11 @@ export interface InboundNote {
   readonly bytes: Uint8Array;
 }
 
-/** An inbound note will come within some milliseconds. */
+/** This inbound note will come within some milliseconds, or never. */
 export interface NoteSoon {
   readonly kind: 'note soon';
+  readonly watch: number;
+  readonly bytes: Uint8Array;
 }
 
 /** What native code reports. */
@@ -44,17 +46,8 @@ export function readNotices(
 ): NativeNotice[] {
   const notices: NativeNotice[] = [];
   for (let at = 0; at + RECORD <= records.length; at += RECORD) {
-    const [
-      kind = 0,
-      submission = 0,
-      outcome = 0,
-      bytes = 0,
-      drained = 0,
-      postedAtMs = NaN,
-      finishedAtMs = 0,
-      code = 0,
-      postingMs = 0,
-    ] = records.subarray(at, at + RECORD);
+    const kind = records[at];
+    const submission = records[at + 1] ?? 0;
     if (kind === 1) {
       notices.push({ kind: 'drained', submission });
       continue;
@@ -72,18 +65,17 @@ export function readNotices(
       continue;
     }
     if (kind === 5) {
-      notices.push({ kind: 'note', submission, isSent: outcome === 0 });
+      notices.push({ kind: 'note', submission, isSent: records[at + 2] === 0 });
       continue;
     }
-    if (kind === 6) {
+    if (kind === 6 || kind === 7) {
       const bytes = messages?.[at / RECORD];
-      if (bytes instanceof Uint8Array) notices.push({ kind: 'inbound note', watch: submission, bytes });
+      const said = kind === 6 ? 'inbound note' : 'note soon';
+      if (bytes instanceof Uint8Array) notices.push({ kind: said, watch: submission, bytes });
       continue;
     }
-    if (kind === 7) {
-      notices.push({ kind: 'note soon' });
-      continue;
-    }
+    const [outcome = 0, bytes = 0, drained = 0, postedAtMs = NaN, finishedAtMs = 0, code = 0, postingMs = 0] =
+      records.subarray(at + 2, at + RECORD);
     const peer = peerOf(submission);
     const failure = { bytesDone: bytes, drained: drained === 1, ...(peer === undefined ? {} : { peer }) };
     notices.push({

@@ -193,6 +193,8 @@ export interface TransferAgent {
   /** Copies bytes into or out of a host pool of this agent; for aux slots and tests, not for pages. */
   writeBytes(address: number, bytes: Uint8Array): void;
   readBytes(address: number, length: number): Uint8Array;
+  /** The same as `readBytes`, into memory of the caller's: allocating some costs more than what a few bytes are read for. */
+  readInto?(address: number, bytes: Uint8Array): void;
   /** The same for host and device pools, off this thread. */
   writeMemory?(address: number, bytes: Uint8Array): Promise<void>;
   readMemory?(address: number, length: number): Promise<Uint8Array>;
@@ -264,6 +266,11 @@ export interface TransferAgent {
    * be.
    */
   onNote?(listener: (peerId: string, note: Uint8Array) => void): void;
+  /**
+   * One listener for notes that those agents mean to send within some milliseconds. What such a note says is not true yet, and may never be: it
+   * is told so that it can be read ahead.
+   */
+  onNoteSoon?(listener: (peerId: string, note: Uint8Array) => void): void;
   /** Costs no round trip to the progress thread. */
   noteStats?(): NoteStats;
 

@@ -99,6 +99,15 @@ export class ContextTransfer {
     }
   }
 
+  /** Somebody waits for them at the other end. */
+  firstTokensKnown(): void {
+    try {
+      this.#o.transceiver.firstTokensKnown?.();
+    } catch {
+      // `takeSettled` tries the same again, where the loop sees what it throws.
+    }
+  }
+
   /**
    * After each forward, for each context request of the batch. The last slice is sent even when a cancel is pending, so that no prompt is
    * left half sent; a request whose cancel is pending gets no intermediate slice.

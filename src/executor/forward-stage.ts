@@ -181,11 +181,16 @@ export class ForwardStage {
 
   /** The aux buffer of the last slice carries the first token: it must be there before that slice can have been delivered. */
   #noteContextTokens(context: readonly Work[], tokens: ReadonlyMap<LlmRequest, number>): void {
+    let isAny = false;
     for (const work of context) {
       const { role, request } = work.entry;
       const token = tokens.get(request);
-      if (role === 'context' && isLastChunk(work) && token !== undefined) request.outputTokens.push(token);
+      if (role !== 'context' || !isLastChunk(work) || token === undefined) continue;
+      request.outputTokens.push(token);
+      isAny = true;
     }
+    // Now, and not after the step was retired, which costs time with each block of the prompt.
+    if (isAny) this.#o.transfer.firstTokensKnown();
   }
 
   #markComputed({ entry, scheduled }: Work): void {

@@ -27,6 +27,9 @@ export class AuxBuffer {
   readonly #base: number;
   readonly #free: number[];
   readonly #inUse = new Set<number>();
+  /** What was read last; nothing of it is kept. */
+  readonly #read = new Uint8Array(AUX_SLOT_BYTES);
+  readonly #words = new DataView(this.#read.buffer);
   readonly #slotCount: number;
 
   /** `base` .. `base + slotCount * AUX_SLOT_BYTES` lies in a pool of `agent`. */
@@ -99,29 +102,53 @@ export class AuxBuffer {
 
   /** @throws ProtocolError when the slot does not hold aux content */
   unpack(slot: number): AuxContent {
+    const content = this.#look(slot);
+    if (content === null) throw new ProtocolError(`aux slot ${slot} does not hold aux content of version ${VERSION}`);
+    return content;
+  }
+
+  /**
+   * Somebody will soon wait for `unpack`: what it runs is then in the caches. What the slot holds meanwhile, a part of a content that is on
+   * its way perhaps, is nobody's to see.
+   */
+  warm(slot: number): void {
+    if (this.#inUse.has(slot)) this.#look(slot);
+  }
+
+  #look(slot: number): AuxContent | null {
     this.#requireAllocated(slot);
-    const bytes = this.#agent.readBytes(this.#base + slot * AUX_SLOT_BYTES, AUX_SLOT_BYTES);
-    const view = new DataView(bytes.buffer, bytes.byteOffset, bytes.byteLength);
-    const word = (index: number): number => view.getUint32(index * 4, true);
-    const firstCount = word(2);
-    const draftCount = word(3);
-    const logProbCount = word(6);
+    const address = this.#base + slot * AUX_SLOT_BYTES;
+    if (this.#agent.readInto === undefined) this.#read.set(this.#agent.readBytes(address, AUX_SLOT_BYTES));
+    else this.#agent.readInto(address, this.#read);
+    const firstCount = this.#word(2);
+    const draftCount = this.#word(3);
+    const logProbCount = this.#word(6);
     // Words of 32 bits: their sum is exact.
     const isWhole = firstCount + draftCount + logProbCount <= AUX_MAX_TOKENS;
-    if (word(0) !== MAGIC || word(1) !== VERSION || !isWhole)
-      throw new ProtocolError(`aux slot ${slot} does not hold aux content of version ${VERSION}`);
-    const tokenCount = firstCount + draftCount;
-    const tokens = Array.from({ length: tokenCount }, (_, index) => view.getUint32(HEADER_BYTES + index * 4, true));
-    const firstLogProbs = Array.from({ length: logProbCount }, (_, index) =>
-      view.getFloat32(HEADER_BYTES + (tokenCount + index) * 4, true),
-    );
+    if (this.#word(0) !== MAGIC || this.#word(1) !== VERSION || !isWhole) return null;
     return {
-      firstTokens: tokens.slice(0, firstCount),
-      firstLogProbs,
-      draftTokens: tokens.slice(firstCount),
-      promptLen: word(4),
-      cachedTokens: word(5),
+      firstTokens: this.#tokens(0, firstCount),
+      firstLogProbs: this.#logProbs(firstCount + draftCount, logProbCount),
+      draftTokens: this.#tokens(firstCount, draftCount),
+      promptLen: this.#word(4),
+      cachedTokens: this.#word(5),
     };
+  }
+
+  #word(index: number): number {
+    return this.#words.getUint32(index * 4, true);
+  }
+
+  #tokens(from: number, count: number): number[] {
+    const tokens: number[] = [];
+    for (let i = 0; i < count; i++) tokens.push(this.#words.getUint32(HEADER_BYTES + (from + i) * 4, true));
+    return tokens;
+  }
+
+  #logProbs(from: number, count: number): number[] {
+    const logs: number[] = [];
+    for (let i = 0; i < count; i++) logs.push(this.#words.getFloat32(HEADER_BYTES + (from + i) * 4, true));
+    return logs;
   }
 
   #requireAllocated(slot: number): void {

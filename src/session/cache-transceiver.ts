@@ -97,6 +97,11 @@ export interface CacheTransceiver {
   receiverReady(request: LlmRequest): boolean;
   /** @returns true when nothing of the request can touch memory any more; else false, and a `Settled` or a later call tells. */
   cancelRequest(request: LlmRequest, reason: string): boolean;
+  /**
+   * Context side: first tokens have been added to the `outputTokens` of requests whose last slice was handed over. What waits for them leaves now;
+   * without this call, at the next `takeSettled`.
+   */
+  firstTokensKnown?(): void;
   /** Outcomes since the last call, each exactly once. */
   takeSettled(): readonly Settled[];
   /** One listener, called when `takeSettled` or `receiverReady` may have something new, or pages were released. Never synchronously from the verbs above. */

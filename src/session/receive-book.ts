@@ -50,16 +50,21 @@ export class ReceiveBook {
   }
 
   /** The receive that a frame is about, if its ticket is live for that request and its sender is the writer that it was given to. */
-  live(peer: Peer, { type, rid, ticket }: TicketFrame): TicketHolder | null {
+  live(peer: Peer, frame: TicketFrame): TicketHolder | null {
+    const { type, ticket } = frame;
+    const live = this.find(peer, frame);
+    if (live !== null) return live;
+    // What its writer said before and after its note is expected to come, and news to nobody.
+    const isKnown = !this.#byTicket.has(ticket) && this.#noted.get(ticket) === peer;
+    if (isKnown) this.#counters.add(`after_note:${type}`);
+    else this.#counters.add(`stale:${type}`);
+    return null;
+  }
+
+  /** The same of what nobody has said yet: it is not counted. */
+  find(peer: Peer, { rid, ticket }: Pick<TicketFrame, 'rid' | 'ticket'>): TicketHolder | null {
     const live = this.#byTicket.get(ticket);
-    if (live === undefined || live.writer.peer !== peer || live.session.rid !== rid) {
-      // What its writer said before and after its note is expected to come, and news to nobody.
-      const isKnown = live === undefined && this.#noted.get(ticket) === peer;
-      if (isKnown) this.#counters.add(`after_note:${type}`);
-      else this.#counters.add(`stale:${type}`);
-      return null;
-    }
-    return live;
+    return live === undefined || live.writer.peer !== peer || live.session.rid !== rid ? null : live;
   }
 
   /** This peer's agent spoke of its ticket: frames about it may come when it is over. */

@@ -260,6 +260,17 @@ export class Receiver {
     this.#takeReport(peer, report);
   }
 
+  /**
+   * The writer's agent means to say this when it is true, within some milliseconds: what reading it will run and look at is run once, so that it
+   * is in the processor's caches then. Changes nothing.
+   */
+  onReportSoon(peer: Peer, report: WriterReport): void {
+    const live = this.#book.find(peer, report);
+    if (live === null || live.session.outcome !== null) return;
+    const { session, writer } = live;
+    if (session.wants(writer) && session.auxSlot >= 0) this.#o.aux.warm(session.auxSlot);
+  }
+
   #takeReport(peer: Peer, report: WriterReport): void {
     if (this.#farewells.onReport(peer, report.ticket)) return;
     const live = this.#book.live(peer, report);
@@ -408,9 +419,10 @@ export class Receiver {
     if (!session.wants(writer) && report.outcome !== 'DONE' && report.outcome !== 'FAILED') return;
     if (report.outcome === 'DONE' || report.outcome === 'FAILED') {
       if (!this.#assign(session, writer)) return;
-      session.clocks.progress();
-      session.reportedAtMs = this.#o.clock.now();
-      session.firstProgressAtMs ??= session.reportedAtMs;
+      const now = this.#o.clock.now();
+      session.clocks.progress(now);
+      session.reportedAtMs = now;
+      session.firstProgressAtMs ??= now;
     }
     if (report.outcome !== 'DONE') {
       const from = writer.peer?.name ?? writer.endpoint;

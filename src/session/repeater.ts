@@ -8,9 +8,9 @@ export const REPEAT_MAX_MS = 2000;
  * Role: sends something until it was answered.
  * Why: a reconnect loses what was queued, so every request-bound exchange is idempotent, acknowledged and repeated.
  */
-export class Repeater {
+export class Repeater<Key = string> {
   readonly #clock: Clock;
-  readonly #running = new Map<string, { timer: Timer }>();
+  readonly #running = new Map<Key, { timer: Timer }>();
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -20,12 +20,12 @@ export class Repeater {
     return this.#running.size;
   }
 
-  isRunning(key: string): boolean {
+  isRunning(key: Key): boolean {
     return this.#running.has(key);
   }
 
   /** Calls `send` now and again until `stop(key)`. A running entry of the same key is replaced. */
-  start(key: string, send: () => void): void {
+  start(key: Key, send: () => void): void {
     this.stop(key);
     const entry = { timer: this.#arm(key, send, REPEAT_FIRST_MS) };
     this.#running.set(key, entry);
@@ -33,7 +33,7 @@ export class Repeater {
   }
 
   /** False when it was not running. */
-  stop(key: string): boolean {
+  stop(key: Key): boolean {
     const entry = this.#running.get(key);
     if (entry === undefined) return false;
     entry.timer.cancel();
@@ -44,7 +44,7 @@ export class Repeater {
     for (const key of [...this.#running.keys()]) this.stop(key);
   }
 
-  #arm(key: string, send: () => void, delayMs: number): Timer {
+  #arm(key: Key, send: () => void, delayMs: number): Timer {
     return this.#clock.setTimer(delayMs, () => {
       const entry = this.#running.get(key);
       if (entry === undefined) return;

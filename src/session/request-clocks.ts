@@ -49,8 +49,9 @@ export class RequestClocks {
     return true;
   }
 
-  progress(): void {
-    this.#lastProgressMs = this.#clock.now();
+  /** @param now the time, when the caller has read it just now */
+  progress(now: number = this.#clock.now()): void {
+    this.#lastProgressMs = now;
   }
 
   /** The peer has nothing new and says so. */

@@ -220,7 +220,7 @@ export class Sender {
     this.#advance(session);
   }
 
-  /** Aux waits for the first token, which the executor learns after it handed over the last slice. */
+  /** Aux waits for the first token, which the executor learns after it handed over the last slice. Costs a comparison when none waits. */
   flushAux(): void {
     if (this.#auxPending.size === 0) return;
     const pending = [...this.#auxPending];

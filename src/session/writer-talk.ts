@@ -17,7 +17,9 @@ export class WriterTalk {
   readonly #clock: Clock;
   readonly #queueTimeoutMs: number;
   readonly #statusIntervalMs: number;
-  readonly #repeater: Repeater;
+  /** By ticket. */
+  readonly #questions: Repeater<bigint>;
+  readonly #cancels: Repeater<bigint>;
 
   constructor(options: {
     readonly channel: ControlChannel;
@@ -29,7 +31,8 @@ export class WriterTalk {
     this.#queueTimeoutMs = options.limits.transferQueueTimeoutMs;
     // Often enough that a lost one or two do not look like a writer that is gone.
     this.#statusIntervalMs = Math.max(MIN_STATUS_INTERVAL_MS, options.limits.noProgressTimeoutMs / 4);
-    this.#repeater = new Repeater(options.clock);
+    this.#questions = new Repeater(options.clock);
+    this.#cancels = new Repeater(options.clock);
   }
 
   /** Until it accepted, refused or reported. */
@@ -37,7 +40,7 @@ export class WriterTalk {
     const deadlineMs = session.startedAtMs + this.#queueTimeoutMs;
     const { ticket } = writer;
     const computed = session.isComputed ? ({ isComputed: true } as const) : {};
-    this.#repeater.start(askKey(writer), () =>
+    this.#questions.start(ticket, () =>
       this.#channel.send(writer.endpoint, {
         type: 'REQUEST_DATA',
         rid: session.rid,
@@ -55,13 +58,13 @@ export class WriterTalk {
   }
 
   stopAsking(writer: RxWriter): void {
-    this.#repeater.stop(askKey(writer));
+    this.#questions.stop(writer.ticket);
   }
 
   /** Until its drained report comes: that is the answer to a cancel. */
   cancel(session: RxSession, writer: RxWriter, reason: string): void {
     const { ticket } = writer;
-    this.#repeater.start(cancelKey(writer), () =>
+    this.#cancels.start(ticket, () =>
       this.#channel.send(writer.endpoint, {
         type: 'CANCEL',
         rid: session.rid,
@@ -74,7 +77,7 @@ export class WriterTalk {
   }
 
   stopCancelling(writer: RxWriter): void {
-    this.#repeater.stop(cancelKey(writer));
+    this.#cancels.stop(writer.ticket);
   }
 
   /** A writer that took the request and has been silent for a while is asked for a word; its outcome ends that. */
@@ -93,14 +96,7 @@ export class WriterTalk {
   }
 
   close(): void {
-    this.#repeater.stopAll();
+    this.#questions.stopAll();
+    this.#cancels.stopAll();
   }
-}
-
-function askKey({ ticket }: RxWriter): string {
-  return `ask:${ticket}`;
-}
-
-function cancelKey({ ticket }: RxWriter): string {
-  return `cancel:${ticket}`;
 }

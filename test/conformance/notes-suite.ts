@@ -98,6 +98,27 @@ export function notesSuite(
       expect(target.noteStats?.()).toMatchObject({ received: 1, dropped: 0, refused: 0 });
     });
 
+    it('is announced, whole and once, while what it waits for is not there yet', async () => {
+      const soon: { readonly from: string; readonly note: string; readonly heard: number }[] = [];
+      let onSoon = (): void => {};
+      target.onNoteSoon?.((from, note) => {
+        soon.push({ from, note: text(note), heard: heard.length });
+        onSoon();
+      });
+      const event = writer.createEvent();
+      const announced = new Promise<void>((resolve) => {
+        onSoon = resolve;
+      });
+      send(1, { says: 'arrived' }, event);
+      await withDeadline(announced, 10_000, () => JSON.stringify(outcomes()));
+      expect(soon).toEqual([{ from: 'writer', note: 'arrived', heard: 0 }]);
+      event.signal();
+      await hears(1);
+      expect(heard.map(({ note }) => note)).toEqual(['arrived']);
+      expect(soon).toHaveLength(1);
+      expect(target.noteStats?.()).toMatchObject({ received: 1, dropped: 0, refused: 0 });
+    });
+
     it('waits for the other submissions that it names, in whatever order they end', async () => {
       const event = writer.createEvent();
       send(1, undefined, event);

@@ -102,7 +102,7 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the question is asked once',
     file: TALK,
-    find: 'this.#repeater.start(askKey(writer), () =>',
+    find: 'this.#questions.start(ticket, () =>',
     replace: '((send: () => void) => send())(() =>',
   },
   {

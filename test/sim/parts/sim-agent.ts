@@ -128,6 +128,7 @@ export class SimAgent implements TransferAgent {
   readonly #notes: SimNotes;
   readonly #watched = new Map<string, string>();
   #onNote: (peerId: string, note: Uint8Array) => void = () => {};
+  #onNoteSoon: (peerId: string, note: Uint8Array) => void = () => {};
   #batch: SubmissionNotice[] = [];
   #listener: (batch: readonly SubmissionNotice[]) => void = () => {};
   #pumpPending = false;
@@ -237,11 +238,13 @@ export class SimAgent implements TransferAgent {
     const flow = this.#flows.get(submission.flow);
     if (flow === undefined) this.#flows.set(submission.flow, [work]);
     else flow.push(work);
-    if (submission.note !== undefined)
+    if (submission.note !== undefined) {
+      this.#fabric.announceNote(this, target, submission.note.bytes);
       this.#notes.arm(submission.id, target, submission.note, (id) => {
         const other = this.#live.get(id);
         return other?.target === target && !other.cancelled && other.state !== 'ended';
       });
+    }
     this.#pumpSoon();
   }
 
@@ -261,6 +264,15 @@ export class SimAgent implements TransferAgent {
 
   onNote(listener: (peerId: string, note: Uint8Array) => void): void {
     this.#onNote = listener;
+  }
+
+  onNoteSoon(listener: (peerId: string, note: Uint8Array) => void): void {
+    this.#onNoteSoon = listener;
+  }
+
+  hearNoteSoon(from: string, bytes: Uint8Array): void {
+    const peerId = this.#watched.get(from);
+    if (peerId !== undefined) this.#onNoteSoon(peerId, bytes);
   }
 
   /** Another agent says something; only of one that is watched it is known who that is. */

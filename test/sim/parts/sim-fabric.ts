@@ -16,6 +16,8 @@ export interface FabricFaults {
 /** Bytes of a dead process land this much longer (measured elsewhere: some ten milliseconds after kill -9). */
 const LANDS_AFTER_DEATH_MS = 60;
 
+const ANNOUNCED_AFTER_MS = 0.005;
+
 /** Role: where agents find each other, and what the network between them does to their transfers. */
 export class SimFabric {
   readonly scheduler: Scheduler;
@@ -67,6 +69,13 @@ export class SimFabric {
 
   fateOf(agent: SimAgent): TransferFate {
     return this.#faults.fateOf(agent, this.#fates.get(agent.name) as Random);
+  }
+
+  /** Takes its course whatever becomes of the note itself. */
+  announceNote(from: SimAgent, to: string, bytes: Uint8Array): void {
+    const target = this.#agents.get(to);
+    if (target?.carriesNotes !== true) return;
+    this.scheduler.at(ANNOUNCED_AFTER_MS, target.process, () => target.hearNoteSoon(from.name, bytes.slice()));
   }
 
   /** @returns false when there is no way, as far as the sender can tell */

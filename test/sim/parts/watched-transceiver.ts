@@ -154,6 +154,10 @@ export class WatchedTransceiver implements CacheTransceiver {
     return over;
   }
 
+  firstTokensKnown(): void {
+    this.#inner.firstTokensKnown();
+  }
+
   takeSettled(): readonly Settled[] {
     const batch = this.#inner.takeSettled();
     for (const settled of batch) this.#note(settled);

@@ -55,6 +55,28 @@ describe.each(SCHEDULES)('generation first, %s', (schedule) => {
     expect(request.outputTokens).toEqual([100]);
   });
 
+  it('tells the transceiver of first tokens, and of nothing else, before the step is retired', async () => {
+    const h = harness({ schedule, chunkTokens: 8 });
+    h.engine.manual = true;
+    const request = contextRequest(1, 16);
+    const told: { readonly tokens: readonly number[]; readonly log: readonly string[] }[] = [];
+    h.transceiver.onFirstTokens = () => {
+      told.push({ tokens: [...request.outputTokens], log: h.take() });
+      throw new Error('what is tried again by takeSettled');
+    };
+    h.executor.submit(request);
+    await h.clock.turn(40);
+    h.engine.finish();
+    await h.clock.turn(40);
+    expect(told).toEqual([]);
+    h.take();
+    h.engine.finish();
+    await h.clock.turn(40);
+    expect(told).toEqual([{ tokens: [100], log: ['done'] }]);
+    expect(h.take()).toEqual(['computed 1 16']);
+    expect(request.error).toBe(null);
+  });
+
   it('waits for its receivers without keeping others from being computed', async () => {
     const h = harness({ schedule });
     h.transceiver.allReady = false;

@@ -22,6 +22,7 @@ export class FakeTransceiver implements CacheTransceiver {
   sendFailure: ((request: LlmRequest) => Error | null) | null = null;
   prefixFailure: Error | null = null;
   receiveFailure: Error | null = null;
+  onFirstTokens: () => void = () => {};
   receipt: SendReceipt | null = { beginBlock: 0, endBlock: 1, isLast: true };
 
   constructor(log: string[]) {
@@ -55,6 +56,10 @@ export class FakeTransceiver implements CacheTransceiver {
   cancelRequest(request: LlmRequest, reason: string): boolean {
     this.#log.push(`cancel ${request.id} ${reason}`);
     return this.cancelResult;
+  }
+
+  firstTokensKnown(): void {
+    this.onFirstTokens();
   }
 
   takeSettled(): readonly Settled[] {

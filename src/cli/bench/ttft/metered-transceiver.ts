@@ -35,6 +35,10 @@ export class MeteredTransceiver implements CacheTransceiver {
     return this.#inner.cancelRequest(request, reason);
   }
 
+  firstTokensKnown(): void {
+    this.#inner.firstTokensKnown?.();
+  }
+
   takeSettled(): readonly Settled[] {
     const settled = this.#inner.takeSettled();
     for (const one of settled) this.#onSettled(one);

@@ -40,13 +40,17 @@ export class PathNotes {
         agent.submit(submission);
       },
     };
+    const bound = new Map<string | symbol, unknown>(Object.entries(noted));
     this.agent = new Proxy(agent, {
       get(target, name): unknown {
-        const own = Reflect.get(noted, name);
-        if (own !== undefined) return own;
+        const known = bound.get(name);
+        if (known !== undefined) return known;
         const value: unknown = Reflect.get(target, name, target);
-        // Private fields are the target's, not the proxy's.
-        return typeof value === 'function' ? value.bind(target) : value;
+        if (typeof value !== 'function') return value;
+        // Private fields are the target's, not the proxy's. Once: what is measured goes through here.
+        const method: unknown = value.bind(target);
+        bound.set(name, method);
+        return method;
       },
     });
   }
