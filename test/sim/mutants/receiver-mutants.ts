@@ -132,8 +132,8 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the aux content is not looked at',
     file: FILE,
-    find: 'firstTokens = aux.firstTokens;',
-    replace: 'firstTokens = aux.firstTokens.map((token) => token + 1);',
+    find: 'this.#settled(session, answer.firstTokens);',
+    replace: 'this.#settled(session, answer.firstTokens.map((token) => token + 1));',
   },
   {
     name: 'the aux slot is not given back by the receiver',
