@@ -2,7 +2,6 @@ import { type Clock, SystemClock } from '../../clock.js';
 import { isLoopback } from '../../config/host-address.js';
 import type { DisaggConfig } from '../../config/index.js';
 import { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
-import { SnowflakeIds } from '../../coordinator/snowflake-ids.js';
 import { ConfigError } from '../../errors.js';
 import { Observation } from '../../observe/observation.js';
 import { loadEngine } from '../engine/load-engine.js';
@@ -12,6 +11,7 @@ import { inSection, type Rejection } from '../located-error.js';
 import { checkServable } from '../servable.js';
 import type { LogLevel, ServeLog } from '../serve-log.js';
 import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
+import { FrontIds } from './front-ids.js';
 import { FrontMetrics } from './front-metrics.js';
 import { httpApp, type WorkerStatus } from './http-app.js';
 import { HttpListener, type HttpListenerOptions } from './http-listener.js';
@@ -80,12 +80,18 @@ export class ServeFront {
         `hostname ${config.hostname} can be reached from other machines, and nothing asks who calls; put a proxy that does in front of it`,
       );
     const sides: WorkerSide[] = [];
-    const shared = { clock, config, engineModule, engineLabel: label, controlHost, logLevel, onWarning };
+    const ids = new FrontIds({
+      clock,
+      unixTimeAtOriginMs: Date.now() - clock.now(),
+      nodeId: config.nodeId,
+      onWarning,
+    });
+    const shared = { clock, config, ids, engineModule, engineLabel: label, controlHost, logLevel, onWarning };
     let listener: HttpListener | null = null;
     try {
       for (const group of groups)
         sides.push(await inSection(rejection, group.role, () => WorkerSide.open({ ...shared, group })));
-      const front = ServeFront.#assemble(options, clock, engine, sides);
+      const front = ServeFront.#assemble(options, clock, ids, engine, sides);
       listener = await front.#listen(options, clock);
       front.#listener = listener;
       await Promise.all(sides.map((side) => inSection(rejection, side.role, () => side.start())));
@@ -101,18 +107,14 @@ export class ServeFront {
   static #assemble(
     { config, ...limits }: ServeFrontOptions,
     clock: Clock,
+    { ids }: FrontIds,
     engine: ServeEngine,
     sides: readonly WorkerSide[],
   ): ServeFront {
     const [context, generation] = sides as readonly [WorkerSide, WorkerSide];
     const coordinator = new DisaggCoordinator({
       clock,
-      ids: new SnowflakeIds({
-        clock,
-        unixTimeAtOriginMs: Date.now() - clock.now(),
-        nodeId: config.nodeId,
-        processId: process.pid % 64,
-      }),
+      ids,
       context: context.links,
       generation: generation.links,
       scheduleStyle: config.scheduleStyle,
