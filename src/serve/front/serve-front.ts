@@ -11,11 +11,13 @@ import { inSection, type Rejection } from '../located-error.js';
 import { checkServable } from '../servable.js';
 import type { LogLevel, ServeLog } from '../serve-log.js';
 import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
+import { BodyBudget } from './body-budget.js';
 import { FrontIds } from './front-ids.js';
 import { FrontMetrics } from './front-metrics.js';
 import { httpApp, type WorkerStatus } from './http-app.js';
 import { HttpListener, type HttpListenerOptions } from './http-listener.js';
 import { mergeMetrics } from './merge-metrics.js';
+import { bodyBytesFor } from './read-body.js';
 import { routerOf } from './routers.js';
 import { WorkerSide } from './worker-side.js';
 
@@ -26,12 +28,16 @@ export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOpt
   /** Absolute path; null: the tiny engine. */
   readonly engineModule: string | null;
   readonly controlHost: string | null;
-  readonly maxBodyBytes: number;
+  /** Null: what the model can use. */
+  readonly maxBodyBytes: number | null;
   readonly log: ServeLog;
   /** Of the workers of this machine. */
   readonly logLevel: LogLevel;
 }
 
+/** Of all bodies that are being read; more for those who allow large ones, so that several fit. */
+const BODIES_BYTES = 64 * 1024 * 1024;
+const BODIES_AT_LEAST = 4;
 /** How long workers may take to end once no request is left. */
 const WORKER_STOP_MS = 3000;
 
@@ -150,7 +156,8 @@ export class ServeFront {
   }
 
   #listen(options: ServeFrontOptions, clock: Clock): Promise<HttpListener> {
-    const { config, maxBodyBytes, stallLimitMs, log } = options;
+    const { config, stallLimitMs, log } = options;
+    const maxBodyBytes = options.maxBodyBytes ?? bodyBytesFor(this.engine.maxModelTokens);
     const metrics = new FrontMetrics({
       live: () => this.#gate.live,
       queued: () => this.#gate.queued,
@@ -175,6 +182,7 @@ export class ServeFront {
         maxPromptTokens: config.context.enableChunkedPrefill ? null : config.context.maxNumTokens,
       },
       maxBodyBytes,
+      bodies: new BodyBudget(Math.max(BODIES_BYTES, BODIES_AT_LEAST * maxBodyBytes)),
       stallLimitMs,
       logger: log.logger,
       onError: log.error,
