@@ -17,11 +17,12 @@ generation_servers: { num_instances: 1 }
 export async function readServeConfig(
   file: string | null,
   scheduleStyle: string | null,
+  port: number | null = null,
 ): Promise<{ readonly config: DisaggConfig; readonly rejection: Rejection }> {
-  const style = scheduleStyle === null ? {} : { scheduleStyle };
+  const typed = { ...(scheduleStyle === null ? {} : { scheduleStyle }), ...(port === null ? {} : { port }) };
   if (file === null)
-    return { config: parseDisaggConfigFile(DEFAULT_CONFIG, { fileName: 'without a file', ...style }), rejection: null };
-  return readDisaggConfigFile(await readConfigText(file), { fileName: file, ...style });
+    return { config: parseDisaggConfigFile(DEFAULT_CONFIG, { fileName: 'without a file', ...typed }), rejection: null };
+  return readDisaggConfigFile(await readConfigText(file), { fileName: file, ...typed });
 }
 
 /** Workers may run in another folder. */

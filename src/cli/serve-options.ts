@@ -29,7 +29,7 @@ export const SERVE_OPTIONS = {
   maxLive: value('N', 'requests at the servers at once', count(1), '256'),
   maxQueue: value('N', 'requests that may wait; more are answered with 429', count(0), '512'),
   queueTimeoutMs: value('N', 'longest wait in the queue', timeoutMs, '30000'),
-  maxBody: value('SIZE', 'bytes of a request body', size, '4Mi'),
+  maxBody: value('SIZE', 'bytes of a request body; left out: what the model can use', size),
   maxConnections: value('N', 'clients connected at once', count(1), '4096'),
   requestTimeoutMs: value('N', 'for a client to send its request', timeoutMs, '30000'),
   stallTimeoutMs: value('N', 'for a client to take what was written', timeoutMs, '30000'),

@@ -9,8 +9,7 @@ import { SERVE_OPTIONS } from './serve-options.js';
 export async function serveCommand(args: readonly string[]): Promise<number> {
   const options = readOptions(SERVE_OPTIONS, args);
   const { maxQueue, maxBody, requestTimeoutMs, stallTimeoutMs, drainTimeoutMs, port } = options;
-  const { config: parsed, rejection } = await readServeConfig(options.config, options.scheduleStyle);
-  const config = port === null ? parsed : { ...parsed, port };
+  const { config, rejection } = await readServeConfig(options.config, options.scheduleStyle, port);
   let ending: () => void = () => {};
   const ended = new Promise<void>((resolve) => {
     ending = resolve;

@@ -20,13 +20,15 @@ export function settingPaths(): readonly string[] {
 export function nameSettings(input: Readonly<Record<string, unknown>>): NamedSettings {
   const problems: ConfigProblem[] = [];
   const warnings: ConfigWarning[] = [];
-  const current: Record<string, unknown> = {};
+  const current = new Map<string, unknown>();
   for (const [key, value] of Object.entries(input)) {
     const replacement = DEPRECATED_KEYS.get(camelCase(key));
-    if (replacement === undefined) current[key] = value;
+    if (replacement === undefined) current.set(key, value);
     else warnings.push({ setting: key, message: `${key} is ignored: ${replacement}` });
   }
-  return { settings: renamed(current, cacheTransceiverSchema, '', problems), problems, warnings };
+  // Entries rather than assignments: __proto__ would otherwise be no key any more, and nobody would find it unknown.
+  const settings = renamed(Object.fromEntries(current), cacheTransceiverSchema, '', problems);
+  return { settings, problems, warnings };
 }
 
 function renamed(

@@ -48,5 +48,6 @@ export interface CoordinatorResult {
   readonly receivedAtMs: number;
   /** Of the try that decided. */
   readonly firstTokenAtMs: number | null;
+  /** When the outcome was known; the result of a complete answer may come up to a second later, with the context server's usage. */
   readonly finishedAtMs: number;
 }

@@ -1,3 +1,4 @@
+import type { Clock, Timer } from '../clock.js';
 import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
 import type { DisaggregatedParams, ScheduleStyle } from '../executor/request.js';
@@ -7,6 +8,7 @@ import type { DisaggServer, ServerCall, ServerEvents, ServerResult } from './dis
 
 /** One try of a request on one pair of servers. */
 export interface AttemptOptions {
+  readonly clock: Clock;
   readonly id: bigint;
   readonly request: CoordinatorRequest;
   readonly scheduleStyle: ScheduleStyle;
@@ -26,14 +28,24 @@ export interface AttemptResult {
   readonly refused: boolean;
   /** Of the prompt, at the context server; 0 when it did not say. */
   readonly cachedTokens: number;
+  /** When the outcome was known; the clock's. */
+  readonly endedAtMs: number;
 }
 
 export type Side = 'context' | 'generation';
+type Ending = Omit<AttemptResult, 'cachedTokens'>;
+
+/**
+ * How long a complete answer waits for what the context server counted. It ends by the same report as the generation server, a hop apart at most;
+ * one that is busy or lost must not hold an answer that its user could have.
+ */
+export const USAGE_LIMIT_MS = 1000;
 
 /**
  * Role: one try of a request on its two servers.
  * Invariant: one outcome. The first side that fails decides it, and the other one is cancelled at once; a cancel of the user's decides when
  *   both sides ended, because a generation that was already complete stays complete.
+ * Ordering: tokens go out as they come; the result of a complete generation waits, for a bounded time, until the context server has said its usage.
  */
 export class DisaggAttempt {
   readonly id: bigint;
@@ -46,7 +58,9 @@ export class DisaggAttempt {
   readonly #running = new Set<Side>();
   #resolveResult: (result: AttemptResult) => void = () => {};
   #resolveReleased: () => void = () => {};
-  #phase: 'running' | 'cancelling' | 'ended' = 'running';
+  /** `counting`: complete but for the usage of the context server. */
+  #phase: 'running' | 'cancelling' | 'counting' | 'ended' = 'running';
+  #counting: { readonly ending: Ending; readonly timer: Timer } | null = null;
   #cachedTokens = 0;
   #answered = false;
 
@@ -131,15 +145,16 @@ export class DisaggAttempt {
   #onDone(side: Side, result: ServerResult, refused = false): void {
     this.#running.delete(side);
     if (side === 'context') this.#cachedTokens = result.usage?.cachedTokens ?? 0;
-    if (this.#phase !== 'ended') this.#judge(side, result, refused);
+    if (this.#phase === 'counting') this.#endCounting();
+    else if (this.#phase !== 'ended') this.#judge(side, result, refused);
     if (this.#running.size === 0 && this.#phase === 'ended') this.#resolveReleased();
   }
 
   #judge(side: Side, result: ServerResult, refused: boolean): void {
     const { outcome, outputTokens, error } = result;
-    const decided = { decidedBy: side, refused };
+    const decided = { decidedBy: side, refused, endedAtMs: this.#o.clock.now() };
     if (side === 'generation' && outcome === 'completed') {
-      this.#end({ ...decided, outcome, outputTokens, error: null });
+      this.#complete({ ...decided, outcome, outputTokens, error: null });
     } else if (this.#phase === 'cancelling') {
       // What else goes wrong while the user's cancel is under way is of no interest to the user.
       if (this.#running.size === 0) this.#end({ ...decided, outcome: 'cancelled', outputTokens, error: null });
@@ -151,7 +166,26 @@ export class DisaggAttempt {
     }
   }
 
-  #end(result: Omit<AttemptResult, 'cachedTokens'>): void {
+  #complete(ending: Ending): void {
+    if (!this.#running.has('context')) {
+      this.#end(ending);
+      return;
+    }
+    this.#phase = 'counting';
+    const timer = this.#o.clock.setTimer(USAGE_LIMIT_MS, () => this.#endCounting(), { keepAlive: true });
+    this.#counting = { ending, timer };
+  }
+
+  /** The context server is done, whatever came of it, or took too long: what is known of the usage by now is all that the user gets. */
+  #endCounting(): void {
+    if (this.#counting === null) return;
+    const { ending, timer } = this.#counting;
+    this.#counting = null;
+    timer.cancel();
+    this.#end(ending);
+  }
+
+  #end(result: Ending): void {
     this.#phase = 'ended';
     this.#resolveResult({ ...result, cachedTokens: this.#cachedTokens });
     // A completed generation has every page; its context server is about to hear the same.

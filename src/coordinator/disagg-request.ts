@@ -68,6 +68,7 @@ export class DisaggRequest {
         outputTokens: [],
         error: typedError(error, 'routing failed'),
         cachedTokens: 0,
+        endedAtMs: this.#o.clock.now(),
       });
       return;
     }
@@ -83,6 +84,7 @@ export class DisaggRequest {
   #run(context: ServerLease, generation: ServerLease): void {
     const { request, scheduleStyle } = this.#o;
     const attempt = new DisaggAttempt({
+      clock: this.#o.clock,
       id: this.#id,
       request,
       scheduleStyle,
@@ -131,8 +133,8 @@ export class DisaggRequest {
     return takeBackTokens === undefined ? onToken === undefined : takeBackTokens();
   }
 
-  #finish(result: Pick<AttemptResult, 'outcome' | 'outputTokens' | 'error' | 'cachedTokens'>): void {
-    const { outcome, outputTokens, error, cachedTokens } = result;
+  #finish(result: Pick<AttemptResult, 'outcome' | 'outputTokens' | 'error' | 'cachedTokens' | 'endedAtMs'>): void {
+    const { outcome, outputTokens, error, cachedTokens, endedAtMs } = result;
     this.#resolveResult({
       id: this.#id,
       outcome,
@@ -146,7 +148,7 @@ export class DisaggRequest {
       attempts: this.#attempts,
       receivedAtMs: this.#receivedAtMs,
       firstTokenAtMs: this.#firstTokenAtMs,
-      finishedAtMs: this.#o.clock.now(),
+      finishedAtMs: endedAtMs,
     });
   }
 }

@@ -2,6 +2,7 @@ import { createRequest, MONOLITHIC } from '../executor/create-request.js';
 import type { Executor } from '../executor/executor.js';
 import type { TransferPolicy } from '../executor/request.js';
 import type { DisaggServer, ServerCall, ServerEvents, ServerRequest, ServerResult } from './disagg-server.js';
+import { LiveIds } from './live-ids.js';
 
 /** Parts of a server that lives in this process. */
 export interface LocalServerOptions {
@@ -19,6 +20,7 @@ export class LocalServer implements DisaggServer {
   readonly name: string;
   readonly infoEndpoint: string | null;
   readonly #o: LocalServerOptions;
+  readonly #ids = new LiveIds();
   #nextId = 1;
   #noticed = false;
 
@@ -28,8 +30,10 @@ export class LocalServer implements DisaggServer {
     this.#o = options;
   }
 
+  /** @throws as `Executor.submit`, and ResourceError for an id that another request has */
   submit(request: ServerRequest, events: ServerEvents): ServerCall {
     const { executor } = this.#o;
+    const leave = this.#ids.enter(request.params);
     const llmRequest = createRequest({
       id: this.#nextId++,
       promptTokens: request.promptTokens,
@@ -43,17 +47,24 @@ export class LocalServer implements DisaggServer {
     const done = new Promise<ServerResult>((resolve) => {
       resolveDone = resolve;
     });
-    executor.submit(llmRequest, {
-      onContextAnswer: (_, params) => events.onContextAnswer?.(params),
-      onToken: (_, token, index) => events.onToken?.(token, index),
-      onFinished: ({ outputTokens, error, prepopulatedLen }, outcome) =>
-        resolveDone({
-          outcome,
-          outputTokens: [...outputTokens],
-          error,
-          usage: { promptTokens: request.promptTokens.length, cachedTokens: prepopulatedLen },
-        }),
-    });
+    try {
+      executor.submit(llmRequest, {
+        onContextAnswer: (_, params) => events.onContextAnswer?.(params),
+        onToken: (_, token, index) => events.onToken?.(token, index),
+        onFinished: ({ outputTokens, error, prepopulatedLen }, outcome) => {
+          leave();
+          resolveDone({
+            outcome,
+            outputTokens: [...outputTokens],
+            error,
+            usage: { promptTokens: request.promptTokens.length, cachedTokens: prepopulatedLen },
+          });
+        },
+      });
+    } catch (error) {
+      leave();
+      throw error;
+    }
     return { done, cancel: () => void executor.cancel(llmRequest.id) };
   }
 

@@ -6,6 +6,10 @@ const PROCESS_BITS = 6n;
 const COUNTER_BITS = 9n;
 const COUNTER_LIMIT = 1n << COUNTER_BITS;
 const MS_LIMIT = 1n << 41n;
+/** Nodes that the ids can tell apart. */
+export const NODE_COUNT = 1 << Number(NODE_BITS);
+/** Coordinators that one node can have. */
+export const PROCESS_COUNT = 1 << Number(PROCESS_BITS);
 /** Smaller ids are local to one server. */
 const GLOBAL_ID_BASE = 1n << 40n;
 
@@ -36,18 +40,28 @@ export interface SnowflakeOptions {
 export class SnowflakeIds {
   readonly #clock: Clock;
   readonly #offsetMs: number;
-  readonly #origin: bigint;
+  readonly #nodeId: number;
+  #origin: bigint;
   #lastMs = -1n;
   #counter = 0n;
 
   /** @throws ConfigError for an id out of range */
   constructor(options: SnowflakeOptions) {
     const { clock, unixTimeAtOriginMs, nodeId, processId, epochMs = DEFAULT_EPOCH_MS } = options;
-    inRange('nodeId', nodeId, 1 << Number(NODE_BITS));
-    inRange('processId', processId, 1 << Number(PROCESS_BITS));
+    inRange('nodeId', nodeId, NODE_COUNT);
+    this.#nodeId = nodeId;
     this.#clock = clock;
     this.#offsetMs = unixTimeAtOriginMs - epochMs;
-    this.#origin = (BigInt(nodeId) << (PROCESS_BITS + COUNTER_BITS)) | (BigInt(processId) << COUNTER_BITS);
+    this.#origin = originOf(nodeId, processId);
+  }
+
+  /**
+   * Makes the ids of another process from now on; they still ascend.
+   * @param processId 0 .. 63
+   * @throws ConfigError for one out of range
+   */
+  moveTo(processId: number): void {
+    this.#origin = originOf(this.#nodeId, processId);
   }
 
   /**
@@ -71,6 +85,11 @@ export class SnowflakeIds {
     }
     return id;
   }
+}
+
+function originOf(nodeId: number, processId: number): bigint {
+  inRange('processId', processId, PROCESS_COUNT);
+  return (BigInt(nodeId) << (PROCESS_BITS + COUNTER_BITS)) | (BigInt(processId) << COUNTER_BITS);
 }
 
 function inRange(name: string, value: number, limit: number): void {

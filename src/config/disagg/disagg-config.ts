@@ -48,6 +48,8 @@ export interface DisaggFileOptions {
   readonly fileName?: string;
   /** From the command line; wins over the file, and is checked like it. */
   readonly scheduleStyle?: string;
+  /** Likewise. */
+  readonly port?: number;
   /** What is known of the machines; left out: what every machine could have. */
   readonly facts?: Pick<ConfigFacts, 'nixlAvailable' | 'nixlReason'>;
 }

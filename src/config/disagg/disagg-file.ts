@@ -23,7 +23,7 @@ import {
 } from './disagg-schema.js';
 import { FileProblems } from './file-problems.js';
 import { type InheritanceConflict, inherit } from './inherit.js';
-import { serverAddress, urlProblem } from './server-url.js';
+import { isListener, serverAddress, urlProblem } from './server-url.js';
 import { readYaml, type YamlSource } from './yaml-source.js';
 
 /**
@@ -111,7 +111,8 @@ class DisaggFile {
     const chosenStyle = style?.data ?? head.scheduleStyle;
     if (!isHost(head.hostname))
       problems.add(['hostname'], `must be a host name or an IPv4 address, got ${shown(head.hostname)}`);
-    this.#checkUrls(context, generation);
+    const port = this.#options.port ?? head.port;
+    this.#checkUrls(context, generation, { hostname: head.hostname, port });
     this.#checkSchedule(SECTIONS.context, context);
     this.#checkSchedule(SECTIONS.generation, generation);
     if (context.contextParallelSize > 1 && generation.contextParallelSize > 1)
@@ -128,6 +129,7 @@ class DisaggFile {
     problems.giveUpIfAny();
     return {
       ...head,
+      port,
       scheduleStyle: chosenStyle,
       context: groupOf('context', context),
       generation: groupOf('generation', generation),
@@ -204,22 +206,33 @@ class DisaggFile {
     );
   }
 
-  #checkUrls(context: ParsedSection, generation: ParsedSection): void {
+  #checkUrls(
+    context: ParsedSection,
+    generation: ParsedSection,
+    { hostname, port }: Pick<DisaggConfig, 'hostname' | 'port'>,
+  ): void {
     const seen = new Map<string, string>();
-    for (const [key, { urls, numInstances }] of [
+    for (const [key, { urls: given, numInstances }] of [
       [SECTIONS.context, context],
       [SECTIONS.generation, generation],
     ] as const) {
+      const urls = given ?? [];
       if (urls.length > 0 && numInstances !== null && numInstances !== urls.length)
         this.#problems.add(
           [key, 'numInstances'],
           `is ${numInstances}, but urls lists ${urls.length} servers; remove one of them`,
         );
+      if (given?.length === 0)
+        this.#problems.add([key, 'urls'], 'lists no server; remove it to start servers here, or name those that run');
       urls.forEach((url, index) => {
         const path = [key, 'urls', String(index)];
         const wrong = urlProblem(url);
         if (wrong !== null) {
           this.#problems.add(path, `${JSON.stringify(url)} ${wrong}`);
+          return;
+        }
+        if (isListener(url, hostname, port)) {
+          this.#problems.add(path, `${url} is where this file's own server listens (hostname, port); name a worker`);
           return;
         }
         const address = serverAddress(url);
@@ -274,13 +287,14 @@ function inTermsOfTheFile({ setting, message }: ConfigProblem): ConfigProblem {
 }
 
 function groupOf(role: 'context' | 'generation', section: ParsedSection): DisaggServerGroup {
-  const { numInstances, router, schedule, disableOverlapScheduler, ...worker } = section;
+  const { urls = [], numInstances, router, schedule, disableOverlapScheduler, ...worker } = section;
   return {
     role,
     ...worker,
     schedule: schedule ?? (disableOverlapScheduler === false ? 'overlap' : 'plain'),
     router,
-    instanceCount: section.urls.length > 0 ? section.urls.length : (numInstances ?? 1),
+    urls,
+    instanceCount: urls.length > 0 ? urls.length : (numInstances ?? 1),
     ranksPerInstance: section.tensorParallelSize * section.pipelineParallelSize * section.contextParallelSize,
   };
 }

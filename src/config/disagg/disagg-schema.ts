@@ -30,7 +30,7 @@ const workerShape = {
 
 const sectionShape = {
   numInstances: wholeNumber(1, 1024).nullable().default(null),
-  urls: z.array(z.string('must be host:port'), 'must be a list of host:port').default([]),
+  urls: z.array(z.string('must be host:port'), 'must be a list of host:port').optional(),
   router: router.default('round_robin'),
 };
 

@@ -16,20 +16,21 @@ export function inherit(
   conflicts: InheritanceConflict[],
   path: readonly string[] = [],
 ): Record<string, unknown> {
-  const merged: Record<string, unknown> = { ...section };
+  // Entries rather than assignments: a key such as __proto__ stays a key, and is found wrong where keys are looked at.
+  const merged = new Map<string, unknown>(Object.entries(section));
   const ownKeyOf = new Map(Object.keys(section).map((key) => [camelCase(key), key]));
   for (const [key, value] of Object.entries(shared)) {
     const name = camelCase(key);
     const ownKey = ownKeyOf.get(name);
     if (ownKey === undefined) {
-      merged[key] = value;
+      merged.set(key, value);
       continue;
     }
     const own = section[ownKey];
-    if (isMap(own) && isMap(value)) merged[ownKey] = inherit(own, value, conflicts, [...path, name]);
+    if (isMap(own) && isMap(value)) merged.set(ownKey, inherit(own, value, conflicts, [...path, name]));
     else if (!isSame(own, value)) conflicts.push({ path: [...path, name] });
   }
-  return merged;
+  return Object.fromEntries(merged);
 }
 
 function isSame(a: unknown, b: unknown): boolean {

@@ -78,7 +78,7 @@ export function readYaml(text: string): YamlSource {
       message: isTwice ? 'is given twice; remove one' : faultText(error),
     };
   });
-  if (faults.length === 0) faults.push(...faultsOfReferences(document, lineAt));
+  if (faults.length === 0) faults.push(...faultsOfContent(document, lineAt));
   let value: unknown = null;
   if (faults.length === 0) {
     try {
@@ -125,8 +125,11 @@ function deepest(text: string): number {
   return Math.max(most, widest.size, dashes);
 }
 
-/** Aliases that name nothing, and merges of what is no map: the library notices them only when it makes values. */
-function faultsOfReferences(document: Document, lineAt: (offset: number) => number): YamlFault[] {
+/**
+ * What is no error of YAML and must not become a value: aliases that name nothing and merges of what is no map, which the library notices only when
+ * it makes values, and a key that objects understand in a way of their own, so that what it holds would be nowhere.
+ */
+function faultsOfContent(document: Document, lineAt: (offset: number) => number): YamlFault[] {
   const faults: YamlFault[] = [];
   const add = (offset: number, message: string): void =>
     void faults.push({ line: lineAt(offset), column: 0, keyPath: keyPathAt(document, offset).join('.'), message });
@@ -139,6 +142,8 @@ function faultsOfReferences(document: Document, lineAt: (offset: number) => numb
         );
     },
     Pair: (_, { key, value }) => {
+      if (isScalar(key) && key.value === '__proto__')
+        add(key.range?.[0] ?? 0, 'is not a setting, and not possible as a key; remove it');
       if (!isScalar(key) || key.source !== '<<') return;
       const merged = isSeq(value) ? value.items : [value];
       if (!merged.map((one) => resolved(document, one)).every((one) => one === undefined || isMap(one)))

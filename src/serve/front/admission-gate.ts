@@ -50,23 +50,26 @@ export class AdmissionGate {
     return this.#closed;
   }
 
+  /** Whether `enter` would take or queue a request now. @throws ApiError 429 when too many wait, 503 when it closes */
+  assertRoom(): void {
+    const { maxLive, maxQueued } = this.#limits;
+    if (this.#closed) throw closing();
+    if (this.#live < maxLive || this.#waiting.size < maxQueued) return;
+    throw new ApiError(
+      429,
+      `${this.#live} requests run and ${this.#waiting.size} wait, as many as may; come back later`,
+      { code: 'queue_full', retryAfterS: 1 },
+    );
+  }
+
   /**
    * @param signal aborted: nobody waits for this request any more
    * @throws ApiError 429 when too many wait, 503 when it closes or the wait was too long
    */
   async enter(signal: AbortSignal): Promise<Place> {
-    const { maxLive, maxQueued, queueTimeoutMs } = this.#limits;
-    if (this.#closed) throw closing();
+    const { maxLive, queueTimeoutMs } = this.#limits;
+    this.assertRoom();
     if (this.#live < maxLive) return this.#place();
-    if (this.#waiting.size >= maxQueued)
-      throw new ApiError(
-        429,
-        `${this.#live} requests run and ${this.#waiting.size} wait, as many as may; come back later`,
-        {
-          code: 'queue_full',
-          retryAfterS: 1,
-        },
-      );
     return new Promise<Place>((resolve, reject) => {
       const settle = (act: () => void): void => {
         waiter.timer?.cancel();

@@ -10,10 +10,11 @@ import type { AdmissionGate } from './admission-gate.js';
 import type { AnswerLimits, AnswerRequest } from './answer-request.js';
 import type { AnswerHead, AnswerShape } from './answer-shape.js';
 import { AnswerStream } from './answer-stream.js';
+import type { BodyBudget } from './body-budget.js';
 import { eventOf, eventStream } from './event-stream.js';
 import type { FrontMetrics } from './front-metrics.js';
 import { ApiError, apiErrorOf } from './openai-error.js';
-import { readJson } from './read-body.js';
+import { bodyValuesFor, readJson } from './read-body.js';
 
 export type FrontContext = Context<{ Bindings: HttpBindings }>;
 
@@ -27,6 +28,8 @@ export interface AnswerParts {
   readonly metrics: FrontMetrics;
   readonly limits: AnswerLimits;
   readonly maxBodyBytes: number;
+  /** Of all connections. */
+  readonly bodies: BodyBudget;
   /** A reader that takes nothing for this long is cut off. */
   readonly stallLimitMs: number;
   /** Null: no lines. */
@@ -47,7 +50,21 @@ export async function answerRoute(
   const startedAtMs = clock.now();
   const { signal } = c.req.raw;
   c.header('x-request-id', id);
-  const request = read(await readJson(c.req.raw, parts.maxBodyBytes), limits);
+  // Who would be turned away has nothing read, decoded and tokenised before.
+  gate.assertRoom();
+  const share = parts.bodies.open();
+  let request: AnswerRequest;
+  try {
+    const { maxModelTokens } = limits.engine;
+    const bodyLimits = { clock, sizeBytes: parts.maxBodyBytes, maxValues: bodyValuesFor(maxModelTokens) };
+    request = read(await readJson(c.req.raw, bodyLimits, share), limits);
+  } catch (error) {
+    // What is still to come of the body must not be taken for the next request, nor waited for.
+    if (error instanceof ApiError && (error.status === 408 || error.status === 429)) c.header('connection', 'close');
+    throw error;
+  } finally {
+    share.end();
+  }
   const place = await gate.enter(signal);
   let answer: AnswerStream;
   try {

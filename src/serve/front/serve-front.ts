@@ -2,7 +2,6 @@ import { type Clock, SystemClock } from '../../clock.js';
 import { isLoopback } from '../../config/host-address.js';
 import type { DisaggConfig } from '../../config/index.js';
 import { DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
-import { SnowflakeIds } from '../../coordinator/snowflake-ids.js';
 import { ConfigError } from '../../errors.js';
 import { Observation } from '../../observe/observation.js';
 import { loadEngine } from '../engine/load-engine.js';
@@ -12,10 +11,13 @@ import { inSection, type Rejection } from '../located-error.js';
 import { checkServable } from '../servable.js';
 import type { LogLevel, ServeLog } from '../serve-log.js';
 import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
+import { BodyBudget } from './body-budget.js';
+import { FrontIds } from './front-ids.js';
 import { FrontMetrics } from './front-metrics.js';
 import { httpApp, type WorkerStatus } from './http-app.js';
 import { HttpListener, type HttpListenerOptions } from './http-listener.js';
 import { mergeMetrics } from './merge-metrics.js';
+import { bodyBytesFor } from './read-body.js';
 import { routerOf } from './routers.js';
 import { WorkerSide } from './worker-side.js';
 
@@ -26,12 +28,16 @@ export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOpt
   /** Absolute path; null: the tiny engine. */
   readonly engineModule: string | null;
   readonly controlHost: string | null;
-  readonly maxBodyBytes: number;
+  /** Null: what the model can use. */
+  readonly maxBodyBytes: number | null;
   readonly log: ServeLog;
   /** Of the workers of this machine. */
   readonly logLevel: LogLevel;
 }
 
+/** Of all bodies that are being read; more for those who allow large ones, so that several fit. */
+const BODIES_BYTES = 64 * 1024 * 1024;
+const BODIES_AT_LEAST = 4;
 /** How long workers may take to end once no request is left. */
 const WORKER_STOP_MS = 3000;
 
@@ -80,12 +86,18 @@ export class ServeFront {
         `hostname ${config.hostname} can be reached from other machines, and nothing asks who calls; put a proxy that does in front of it`,
       );
     const sides: WorkerSide[] = [];
-    const shared = { clock, config, engineModule, engineLabel: label, controlHost, logLevel, onWarning };
+    const ids = new FrontIds({
+      clock,
+      unixTimeAtOriginMs: Date.now() - clock.now(),
+      nodeId: config.nodeId,
+      onWarning,
+    });
+    const shared = { clock, config, ids, engineModule, engineLabel: label, controlHost, logLevel, onWarning };
     let listener: HttpListener | null = null;
     try {
       for (const group of groups)
         sides.push(await inSection(rejection, group.role, () => WorkerSide.open({ ...shared, group })));
-      const front = ServeFront.#assemble(options, clock, engine, sides);
+      const front = ServeFront.#assemble(options, clock, ids, engine, sides);
       listener = await front.#listen(options, clock);
       front.#listener = listener;
       await Promise.all(sides.map((side) => inSection(rejection, side.role, () => side.start())));
@@ -101,18 +113,14 @@ export class ServeFront {
   static #assemble(
     { config, ...limits }: ServeFrontOptions,
     clock: Clock,
+    { ids }: FrontIds,
     engine: ServeEngine,
     sides: readonly WorkerSide[],
   ): ServeFront {
     const [context, generation] = sides as readonly [WorkerSide, WorkerSide];
     const coordinator = new DisaggCoordinator({
       clock,
-      ids: new SnowflakeIds({
-        clock,
-        unixTimeAtOriginMs: Date.now() - clock.now(),
-        nodeId: config.nodeId,
-        processId: process.pid % 64,
-      }),
+      ids,
       context: context.links,
       generation: generation.links,
       scheduleStyle: config.scheduleStyle,
@@ -148,7 +156,8 @@ export class ServeFront {
   }
 
   #listen(options: ServeFrontOptions, clock: Clock): Promise<HttpListener> {
-    const { config, maxBodyBytes, stallLimitMs, log } = options;
+    const { config, stallLimitMs, log } = options;
+    const maxBodyBytes = options.maxBodyBytes ?? bodyBytesFor(this.engine.maxModelTokens);
     const metrics = new FrontMetrics({
       live: () => this.#gate.live,
       queued: () => this.#gate.queued,
@@ -173,6 +182,7 @@ export class ServeFront {
         maxPromptTokens: config.context.enableChunkedPrefill ? null : config.context.maxNumTokens,
       },
       maxBodyBytes,
+      bodies: new BodyBudget(Math.max(BODIES_BYTES, BODIES_AT_LEAST * maxBodyBytes)),
       stallLimitMs,
       logger: log.logger,
       onError: log.error,

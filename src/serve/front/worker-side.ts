@@ -7,6 +7,7 @@ import { messengerOptions, ZeromqMessenger } from '../../wire/index.js';
 import { FrontLinks } from '../link/front-links.js';
 import type { WorkerLink } from '../link/worker-link.js';
 import type { LogLevel } from '../serve-log.js';
+import type { FrontIds } from './front-ids.js';
 import type { LabelledMetrics } from './merge-metrics.js';
 import { WorkerKeeper } from './worker-keeper.js';
 import { WorkerProcess } from './worker-process.js';
@@ -20,6 +21,7 @@ export interface WorkerSideOptions {
   readonly engineLabel: string;
   /** Where workers of other machines reach this process; null: worked out. */
   readonly controlHost: string | null;
+  readonly ids: FrontIds;
   /** Of the workers of this machine. */
   readonly logLevel: LogLevel;
   readonly onWarning: (message: string) => void;
@@ -59,7 +61,7 @@ export class WorkerSide {
 
   /** Nothing is started yet. @throws ConfigError for security settings or addresses that cannot be used */
   static async open(options: WorkerSideOptions): Promise<WorkerSide> {
-    const { clock, group, onWarning, engineLabel, engineModule, config, logLevel } = options;
+    const { clock, group, onWarning, engineLabel, engineModule, config, ids, logLevel } = options;
     // What the section says of keys holds for this end as well; the rest of it is about the workers' machines.
     const resolved = resolveCacheTransceiverConfig(group.cacheTransceiverConfig, {
       nixlAvailable: true,
@@ -78,8 +80,11 @@ export class WorkerSide {
       messenger,
       engine: engineLabel,
       newSession: () => randomBytes(8).readBigUInt64LE(),
+      ids: () => ids.origin,
+      onIdsTaken: (taken) => ids.refused(taken),
       onWarning,
     });
+    ids.onChange(() => front.announceIds());
     const keepers = new Map<string, WorkerKeeper>();
     const links = Array.from({ length: group.instanceCount }, (_, index) => {
       const url = group.urls[index];

@@ -2,7 +2,7 @@ import type { Clock } from '../../clock.js';
 import { WireError } from '../../errors.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { decodeWorkerFrame } from './link-codec.js';
-import type { LinkFrame, WorkerMessage, WorkerRole } from './link-message.js';
+import type { IdOrigin, LinkFrame, WorkerMessage, WorkerRole } from './link-message.js';
 import { WorkerLink } from './worker-link.js';
 
 export interface FrontLinksOptions {
@@ -13,6 +13,10 @@ export interface FrontLinksOptions {
   readonly engine: string;
   /** Never the same twice, not guessable. */
   readonly newSession: () => bigint;
+  /** Of the requests that are sent from now on. */
+  readonly ids: () => IdOrigin;
+  /** A worker has another front that makes these. */
+  readonly onIdsTaken: (taken: IdOrigin) => void;
   readonly onWarning: (message: string) => void;
 }
 
@@ -41,7 +45,7 @@ export class FrontLinks {
   }
 
   add(name: string, role: WorkerRole): WorkerLink {
-    const { clock, messenger, engine, newSession, onWarning } = this.#o;
+    const { clock, messenger, engine, newSession, ids, onIdsTaken, onWarning } = this.#o;
     const link = new WorkerLink({
       name,
       role,
@@ -49,6 +53,8 @@ export class FrontLinks {
       messenger,
       engine,
       newSession,
+      ids,
+      onIdsTaken,
       onWarning,
       onSession: (owner, before, now) => {
         if (before !== null) this.#bySession.delete(before);
@@ -57,6 +63,11 @@ export class FrontLinks {
     });
     this.#links.push(link);
     return link;
+  }
+
+  /** Workers that are up hear that `ids` gives others now; those that are not will with the next greeting. */
+  announceIds(): void {
+    for (const link of this.#links) link.announceIds();
   }
 
   async close(lingerMs: number): Promise<void> {

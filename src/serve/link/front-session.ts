@@ -5,7 +5,7 @@ import { typedError } from '../../executor/typed-error.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { toLink } from './link-error.js';
 import { MAX_CALLS } from './link-limits.js';
-import type { FrontMessage, LinkFrame, WorkerMessage, WorkerPhase } from './link-message.js';
+import type { FrontMessage, IdOrigin, LinkFrame, WorkerMessage, WorkerPhase } from './link-message.js';
 import { LinkOutbox } from './link-outbox.js';
 
 export interface FrontSessionOptions {
@@ -13,6 +13,7 @@ export interface FrontSessionOptions {
   readonly messenger: Messenger;
   readonly endpoint: string;
   readonly session: bigint;
+  readonly ids: IdOrigin;
   readonly server: Pick<DisaggServer, 'submit'>;
   readonly metrics: () => Promise<string>;
 }
@@ -21,6 +22,8 @@ export interface FrontSessionOptions {
 export class FrontSession {
   readonly endpoint: string;
   lastHeardMs: number;
+  /** Those of its requests. */
+  ids: IdOrigin;
   readonly #o: FrontSessionOptions;
   readonly #outbox: LinkOutbox<WorkerMessage>;
   readonly #calls = new Map<number, ServerCall>();
@@ -29,6 +32,7 @@ export class FrontSession {
   constructor(options: FrontSessionOptions) {
     this.#o = options;
     this.endpoint = options.endpoint;
+    this.ids = options.ids;
     this.lastHeardMs = options.clock.now();
     this.#outbox = new LinkOutbox<WorkerMessage>(options);
   }

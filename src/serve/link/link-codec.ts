@@ -1,4 +1,5 @@
 import { decode, encode } from '@msgpack/msgpack';
+import { NODE_COUNT, PROCESS_COUNT } from '../../coordinator/snowflake-ids.js';
 import { ERROR_CODES, type ErrorCode } from '../../errors.js';
 import type { DisaggregatedParams, PromptUsage, SamplingParams, TransferPolicy } from '../../executor/request.js';
 import { asInteger, DecodedMap } from '../../wire/decoded-map.js';
@@ -14,7 +15,7 @@ import {
   MAX_STOP_TOKENS,
   MAX_TOKENS,
 } from './link-limits.js';
-import type { FrontMessage, LinkFrame, WorkerMessage } from './link-message.js';
+import type { FrontMessage, IdOrigin, LinkFrame, WorkerMessage } from './link-message.js';
 
 const MAX_INTEGER = Number.MAX_SAFE_INTEGER;
 const ROLES = ['context', 'generation'] as const;
@@ -68,6 +69,7 @@ function readFrontMessage(map: DecodedMap): FrontMessage {
         endpoint: map.endpoint('endpoint'),
         role: map.oneOf('role', ROLES),
         engine: map.string('engine', MAX_LABEL_BYTES),
+        ids: readIdOrigin(map.map('ids')),
       };
     case 'submit':
       return {
@@ -112,7 +114,11 @@ function readWorkerMessage(map: DecodedMap): WorkerMessage {
         phase: map.oneOf('phase', PHASES),
       };
     case 'refused':
-      return { type, reason: map.string('reason', MAX_REASON_BYTES) };
+      return {
+        type,
+        reason: map.string('reason', MAX_REASON_BYTES),
+        takenIds: nullable(map, 'takenIds', readIdOrigin),
+      };
     case 'unknown':
       return { type };
     case 'answer':
@@ -137,6 +143,13 @@ function readWorkerMessage(map: DecodedMap): WorkerMessage {
     case 'metrics':
       return { type, query: map.integer('query', 0, MAX_INTEGER), text: map.string('text', MAX_METRICS_BYTES) };
   }
+}
+
+function readIdOrigin(map: DecodedMap): IdOrigin {
+  return {
+    nodeId: map.integer('nodeId', 0, NODE_COUNT - 1),
+    processId: map.integer('processId', 0, PROCESS_COUNT - 1),
+  };
 }
 
 function readParams(map: DecodedMap): DisaggregatedParams {

@@ -5,7 +5,7 @@ import type { Messenger } from '../../wire/messenger.js';
 import { FrontSession } from './front-session.js';
 import { decodeFrontFrame } from './link-codec.js';
 import { MAX_SESSIONS, PING_INTERVAL_MS, SILENCE_LIMIT_MS } from './link-limits.js';
-import type { FrontMessage, LinkFrame, WorkerPhase, WorkerRole } from './link-message.js';
+import type { FrontMessage, IdOrigin, LinkFrame, WorkerPhase, WorkerRole } from './link-message.js';
 import { sayOnce } from './link-outbox.js';
 
 export interface LinkHostOptions {
@@ -86,25 +86,42 @@ export class LinkHost {
     else if (!known.receive(frame, this.#phase)) this.#end(frame.session);
   }
 
-  #onHello(session: bigint, { endpoint, role, engine }: Extract<FrontMessage, { type: 'hello' }>): void {
+  #onHello(session: bigint, { endpoint, role, engine, ids }: Extract<FrontMessage, { type: 'hello' }>): void {
     const { messenger, clock, incarnation, infoEndpoint, pid, server, metrics } = this.#o;
+    const refuse = (reason: string, takenIds: IdOrigin | null = null): void =>
+      sayOnce({ messenger, endpoint, session, message: { type: 'refused', reason, takenIds } });
     const problem = this.#problemWith(role, engine);
     if (problem !== null) {
-      sayOnce({ messenger, endpoint, session, message: { type: 'refused', reason: problem } });
+      refuse(problem);
       return;
     }
-    if (!this.#sessions.has(session)) {
+    if (this.#hasAnotherFront(endpoint, ids)) {
+      refuse(
+        `another front here makes the same request ids (node_id ${ids.nodeId}, process ${ids.processId}); give each front a node_id of its own`,
+        ids,
+      );
+      return;
+    }
+    const known = this.#sessions.get(session);
+    if (known !== undefined) known.ids = ids;
+    else {
       // A front has one session: this one takes the place of what it had before.
       this.#endWhere((other) => other.endpoint === endpoint);
       if (this.#sessions.size >= MAX_SESSIONS) {
-        const reason = `this worker serves ${MAX_SESSIONS} fronts already; end some of them`;
-        sayOnce({ messenger, endpoint, session, message: { type: 'refused', reason } });
+        refuse(`this worker serves ${MAX_SESSIONS} fronts already; end some of them`);
         return;
       }
-      this.#sessions.set(session, new FrontSession({ clock, messenger, endpoint, session, server, metrics }));
+      this.#sessions.set(session, new FrontSession({ clock, messenger, endpoint, session, ids, server, metrics }));
     }
     const welcome = { type: 'welcome', incarnation, infoEndpoint, pid, phase: this.#phase } as const;
     sayOnce({ messenger, endpoint, session, message: welcome });
+  }
+
+  /** Two fronts with the same ids would speak of one transfer and mean two. A session of the same endpoint is of the same front. */
+  #hasAnotherFront(endpoint: string, { nodeId, processId }: IdOrigin): boolean {
+    return [...this.#sessions.values()].some(
+      (other) => other.endpoint !== endpoint && other.ids.nodeId === nodeId && other.ids.processId === processId,
+    );
   }
 
   #problemWith(role: WorkerRole, engine: string): string | null {

@@ -11,10 +11,22 @@ export interface LinkError {
   readonly message: string;
 }
 
+/** Whose request ids: what is the same in all ids of one front, and different in those of two. */
+export interface IdOrigin {
+  readonly nodeId: number;
+  readonly processId: number;
+}
+
 /** Front to worker. `call` numbers a request within a session. */
 export type FrontMessage =
-  /** Opens a session, until answered by `welcome` or `refused`. */
-  | { readonly type: 'hello'; readonly endpoint: string; readonly role: WorkerRole; readonly engine: string }
+  /** Opens a session, until answered by `welcome` or `refused`; in an open one it says which ids come from now on. */
+  | {
+      readonly type: 'hello';
+      readonly endpoint: string;
+      readonly role: WorkerRole;
+      readonly engine: string;
+      readonly ids: IdOrigin;
+    }
   | {
       readonly type: 'submit';
       readonly call: number;
@@ -41,7 +53,8 @@ export type WorkerMessage =
       readonly pid: number;
       readonly phase: WorkerPhase;
     }
-  | { readonly type: 'refused'; readonly reason: string }
+  /** `takenIds`: those that another front has, when that is the reason; null: it is another. */
+  | { readonly type: 'refused'; readonly reason: string; readonly takenIds: IdOrigin | null }
   | { readonly type: 'unknown' }
   | { readonly type: 'answer'; readonly call: number; readonly params: DisaggregatedParams }
   /** `index`: of the first of them in the answer. */

@@ -10,7 +10,7 @@ import { PeerLostError, StateError } from '../../errors.js';
 import { typedError } from '../../executor/typed-error.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { HELLO_INTERVAL_MS, PING_INTERVAL_MS, SILENCE_LIMIT_MS } from './link-limits.js';
-import type { FrontMessage, LinkFrame, WorkerMessage, WorkerPhase, WorkerRole } from './link-message.js';
+import type { FrontMessage, IdOrigin, LinkFrame, WorkerMessage, WorkerPhase, WorkerRole } from './link-message.js';
 import { LinkOutbox } from './link-outbox.js';
 import { RemoteCall } from './remote-call.js';
 
@@ -22,6 +22,8 @@ export interface WorkerLinkOptions {
   /** What the worker must run; see `engineLabel`. */
   readonly engine: string;
   readonly newSession: () => bigint;
+  readonly ids: () => IdOrigin;
+  readonly onIdsTaken: (taken: IdOrigin) => void;
   /** The session that frames of this link carry from now on; null: none. */
   readonly onSession: (link: WorkerLink, before: bigint | null, now: bigint | null) => void;
   readonly onWarning: (message: string) => void;
@@ -158,6 +160,11 @@ export class WorkerLink implements DisaggServer {
     this.#failCalls(reason);
   }
 
+  /** Says which request ids come from now on. */
+  announceIds(): void {
+    if (this.#state.kind === 'up') this.#greetIn(this.#state.talk);
+  }
+
   /** The connection broke: what was on its way is gone. */
   disconnected(): void {
     if (this.#state.kind === 'up') this.#lose('its connection broke');
@@ -189,7 +196,7 @@ export class WorkerLink implements DisaggServer {
         this.#onWelcome(message);
         break;
       case 'refused':
-        this.#onRefused(message.reason);
+        this.#onRefused(message);
         break;
       case 'unknown':
         if (this.#state.kind === 'up') this.#lose('it does not know this session any more');
@@ -225,7 +232,8 @@ export class WorkerLink implements DisaggServer {
     for (const resolve of this.#whenUp.splice(0)) resolve();
   }
 
-  #onRefused(reason: string): void {
+  #onRefused({ reason, takenIds }: Extract<WorkerMessage, { type: 'refused' }>): void {
+    if (takenIds !== null) this.#o.onIdsTaken(takenIds);
     if (this.#state.kind !== 'greeting') return;
     this.#warn(`${this.name} at ${this.#state.talk.endpoint} refuses this front: ${reason}`);
     this.#state = { ...this.#state, reason };
@@ -241,9 +249,13 @@ export class WorkerLink implements DisaggServer {
     this.#sayHello(talk);
   }
 
+  #greetIn({ outbox }: Talk): void {
+    const { role, engine, messenger, ids } = this.#o;
+    outbox.sayApart({ type: 'hello', endpoint: messenger.endpoint, role, engine, ids: ids() });
+  }
+
   #sayHello(talk: Talk): void {
-    const { role, engine, messenger } = this.#o;
-    talk.outbox.sayApart({ type: 'hello', endpoint: messenger.endpoint, role, engine });
+    this.#greetIn(talk);
     this.#arm(talk, HELLO_INTERVAL_MS, () => this.#sayHello(talk));
   }
 

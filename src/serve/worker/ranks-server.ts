@@ -1,4 +1,5 @@
 import type { ServerCall, ServerEvents, ServerRequest, ServerResult } from '../../coordinator/disagg-server.js';
+import { LiveIds } from '../../coordinator/live-ids.js';
 import { createRequest, MONOLITHIC } from '../../executor/create-request.js';
 import type { Executor } from '../../executor/executor.js';
 import type { RequestOutcome } from '../../executor/executor-events.js';
@@ -14,13 +15,16 @@ export interface RanksServerOptions {
 /** Role: gives each request to every rank of this process under one id; the first rank speaks for all. */
 export class RanksServer {
   readonly #o: RanksServerOptions;
+  readonly #ids = new LiveIds();
   #nextId = 1;
 
   constructor(options: RanksServerOptions) {
     this.#o = options;
   }
 
+  /** @throws as `Executor.submit`, and ResourceError for an id that another request has */
   submit(request: ServerRequest, events: ServerEvents): ServerCall {
+    const leave = this.#ids.enter(request.params);
     const id = this.#nextId++;
     const { executors } = this.#o;
     let left = executors.length;
@@ -36,7 +40,9 @@ export class RanksServer {
       const onFinished = (ended: LlmRequest, outcome: RequestOutcome): void => {
         if (rank === 0) first = resultOf(ended, outcome);
         left -= 1;
-        if (left === 0 && first !== null) resolveDone(first);
+        if (left > 0) return;
+        leave();
+        if (first !== null) resolveDone(first);
       };
       try {
         executor.submit(this.#requestOf(id, request), {
@@ -51,6 +57,7 @@ export class RanksServer {
       } catch (error) {
         // Ranks refuse alike, so that this is the first one; a rank that differs must not leave the others waiting for it.
         cancel();
+        leave();
         throw error;
       }
     }

@@ -106,6 +106,13 @@ generation_servers:
     ]);
   });
 
+  it('takes the port of the command line, and checks it like the file', () => {
+    const text = 'port: 9001\ncontext_servers: { urls: [127.0.0.1:9002] }\ngeneration_servers:\n';
+    expect(parseDisaggConfigFile(text, { port: 9003 }).port).toBe(9003);
+    expect(problemsOf(text, { port: 9002 })).toEqual([expect.stringMatching(/urls\.0: .* own server listens/)]);
+    expect(parseDisaggConfigFile(text, { port: 0 }).port).toBe(0);
+  });
+
   it('hands on the warnings of both sections', () => {
     const { warnings } = parseDisaggConfigFile(
       'context_servers: { cache_transceiver_config: { transceiver_runtime: PYTHON } }\ngeneration_servers:\n',
@@ -157,6 +164,58 @@ describe('a wrong file is refused with line and key', () => {
         'disagg.yaml:5: generation_servers.urls.0: A:1 is listed in context_servers too; a server has one role',
         'disagg.yaml:6: generation_servers.urls.1: "c:99999" has a port outside 1 to 65535',
       ],
+    ],
+    [
+      'urls: one server by two names, in one list and in both',
+      'context_servers:\n  urls: [localhost:9001, 127.0.0.1:09001]\ngeneration_servers:\n  urls:\n    - LocalHost:9001\n    - 127.0.0.2:9001\n',
+      [
+        'disagg.yaml:2: context_servers.urls.1: 127.0.0.1:09001 is listed twice; remove one',
+        'disagg.yaml:5: generation_servers.urls.0: LocalHost:9001 is listed in context_servers too; a server has one role',
+      ],
+    ],
+    [
+      'urls: the server of the file itself',
+      'hostname: Front.example\nport: 9001\ncontextServers:\n  urls: [a:9001, front.EXAMPLE:9001]\ngenerationServers:\n',
+      [
+        "disagg.yaml:4: contextServers.urls.1: front.EXAMPLE:9001 is where this file's own server listens (hostname, port); name a worker",
+      ],
+    ],
+    [
+      'urls: the server of the file itself, which listens everywhere',
+      'hostname: 0.0.0.0\nport: 9001\ncontext_servers:\n  urls: [localhost:9001, 127.8.0.1:9001, 10.0.0.1:9001, localhost:9002]\ngeneration_servers:\n',
+      [
+        "disagg.yaml:4: context_servers.urls.0: localhost:9001 is where this file's own server listens (hostname, port); name a worker",
+        "disagg.yaml:4: context_servers.urls.1: 127.8.0.1:9001 is where this file's own server listens (hostname, port); name a worker",
+      ],
+    ],
+    [
+      'urls: nobody, nowhere, and what is no address here',
+      'context_servers:\n  urls: []\ngenerationServers:\n  urls: [0.0.0.0:9001, "[::1]:9001"]\n',
+      [
+        'disagg.yaml:2: context_servers.urls: lists no server; remove it to start servers here, or name those that run',
+        'disagg.yaml:4: generationServers.urls.0: "0.0.0.0:9001" is no address to reach a server at; name the one that others know it by',
+        'disagg.yaml:4: generationServers.urls.1: "[::1]:9001" must be host:port, without a scheme or a path',
+      ],
+    ],
+    [
+      'keys that objects understand in a way of their own',
+      'engine:\n  "__proto__": { seed: 3 }\ncache_transceiver_config: { __proto__: { typo: 1 } }\ncontext_servers:\n  __proto__: 1\ngeneration_servers:\n__proto__: {}\n',
+      [
+        'disagg.yaml:2: engine.__proto__: is not a setting, and not possible as a key; remove it',
+        'disagg.yaml:3: cache_transceiver_config.__proto__: is not a setting, and not possible as a key; remove it',
+        'disagg.yaml:5: context_servers.__proto__: is not a setting, and not possible as a key; remove it',
+        'disagg.yaml:7: __proto__: is not a setting, and not possible as a key; remove it',
+      ],
+    ],
+    [
+      'keys that every object has',
+      'cache_transceiver_config: { constructor: 1, prototype: 2, toString: 3 }\ncontext_servers:\ngeneration_servers:\n',
+      ['constructor', 'prototype', 'toString'].map(
+        (key) =>
+          expect.stringMatching(
+            new RegExp(`^disagg.yaml:1: cache_transceiver_config.${key}: is not a setting: `),
+          ) as unknown as string,
+      ),
     ],
     [
       'a count that is not that of the urls',

@@ -137,6 +137,16 @@ describe('names', () => {
   });
 });
 
+describe('keys that objects understand in a way of their own', () => {
+  it.each(['{"__proto__": {"enablePipelinedTransfer": true}}', '{"listen": {"__proto__": {"port": 1}}}'])(
+    'unknown: %s',
+    (text) => {
+      const { message } = rejection(JSON.parse(text));
+      expect(message).toMatch(/__proto__ is not a setting/);
+    },
+  );
+});
+
 describe('values', () => {
   it.each([
     ['role', 'decode', 'must be context, generation or both, got "decode"'],

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import type { CoordinatorResult } from '../../../src/coordinator/coordinator-request.js';
+import { USAGE_LIMIT_MS } from '../../../src/coordinator/disagg-attempt.js';
 import { DisaggCoordinator } from '../../../src/coordinator/disagg-coordinator.js';
 import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowflake-ids.js';
 import { PeerLostError, ResourceError, StateError } from '../../../src/errors.js';
@@ -48,24 +49,53 @@ describe('generation first', () => {
     generation.last.events.onToken?.(12, 1);
     generation.last.end({ outputTokens: [11, 12] });
     await clock.turn();
+    expect(tokens).toEqual([11, 12]);
+    expect(results).toEqual([]);
+    clock.advance(2);
+    context.last.end({ usage: { promptTokens: 5, cachedTokens: 4 } });
+    await clock.turn();
     expect(results).toEqual([
       {
         id: call.id,
         outcome: 'completed',
         outputTokens: [11, 12],
         error: null,
-        usage: { promptTokens: 5, cachedTokens: 0, completionTokens: 2 },
+        usage: { promptTokens: 5, cachedTokens: 4, completionTokens: 2 },
         attempts: 1,
         receivedAtMs: 50,
         firstTokenAtMs: 80,
         finishedAtMs: 85,
       },
     ]);
-    expect(tokens).toEqual([11, 12]);
+    expect(coordinator.liveCount).toBe(0);
+    expect(log).toHaveLength(2);
+  });
+
+  it('a complete answer does not wait for a context server that says nothing', async () => {
+    const { clock, context, generation, coordinator, results, submit } = setup('generation_first');
+    const call = submit();
+    generation.last.end({ outputTokens: [11] });
+    await clock.run(USAGE_LIMIT_MS - 1);
+    expect(results).toEqual([]);
+    await clock.run(1);
+    expect(results).toMatchObject([{ outcome: 'completed', usage: { cachedTokens: 0 }, finishedAtMs: 50 }]);
+    // Its pages may still be read: the request is live until both servers are done.
     expect(coordinator.liveCount).toBe(1);
-    context.last.end({});
+    call.cancel();
+    context.last.end({ usage: { promptTokens: 5, cachedTokens: 4 } });
     await clock.turn();
     expect(coordinator.liveCount).toBe(0);
+    expect(results).toHaveLength(1);
+  });
+
+  it('a context server that fails behind a complete answer ends the wait, and its count holds', async () => {
+    const { clock, log, context, generation, results, submit } = setup('generation_first');
+    submit();
+    generation.last.end({ outputTokens: [11] });
+    await clock.turn();
+    context.last.end({ outcome: 'failed', error: ERROR, usage: { promptTokens: 5, cachedTokens: 2 } });
+    await clock.turn();
+    expect(results).toMatchObject([{ outcome: 'completed', error: null, usage: { cachedTokens: 2 }, attempts: 1 }]);
     expect(log).toHaveLength(2);
   });
 
@@ -199,6 +229,7 @@ describe('cancel', () => {
     const call = s.submit();
     call.cancel();
     s.generation.last.end({ outputTokens: [1, 2, 3] });
+    s.context.last.end({ outcome: 'cancelled' });
     await s.clock.turn();
     expect(s.results).toMatchObject([{ outcome: 'completed', outputTokens: [1, 2, 3] }]);
     call.cancel();

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ServerResult } from '../../../src/coordinator/disagg-server.js';
 import { LocalServer } from '../../../src/coordinator/local-server.js';
-import { ArgumentError } from '../../../src/errors.js';
+import { ArgumentError, ResourceError } from '../../../src/errors.js';
 import type { DisaggregatedParams } from '../../../src/executor/request.js';
 import { harness, PIPELINED, params, prompt } from '../executor/harness.js';
 
@@ -42,6 +42,22 @@ describe('LocalServer', () => {
     expect(h.take().filter((line) => line.startsWith('send'))).toEqual(['send 2 [0,8)', 'send 2 [8,12)']);
   });
 
+  it('refuses an id that another request has, until that one has ended', async () => {
+    const { h, server } = setup();
+    const request = { ...REQUEST, params: params('context_and_generation', { disaggRequestId: 77n }) };
+    const call = server.submit(request, {});
+    const again = (): unknown => server.submit(request, {});
+    expect(again).toThrow(ResourceError);
+    expect(again).toThrow(/the id 77; .* differ in node_id or process/);
+    await h.clock.turn(40);
+    expect(await call.done).toMatchObject({ outcome: 'completed' });
+    // Refused for another reason: the id is not held.
+    const wrong = { ...request, maxTokens: 0 };
+    expect(() => server.submit(wrong, {})).toThrow(ArgumentError);
+    await h.clock.turn(1);
+    expect(again).not.toThrow();
+  });
+
   it('ends a request at a token that stops it', async () => {
     const { h, server } = setup();
     const request = { ...REQUEST, maxTokens: 9, params: params('context_and_generation'), stopTokens: [102] };
@@ -53,8 +69,11 @@ describe('LocalServer', () => {
   it('sends context-first requests whole, says so once, and hands over the answer', async () => {
     const { h, server, notices } = setup();
     const answers: DisaggregatedParams[] = [];
-    for (let i = 0; i < 2; i++) {
-      server.submit({ ...REQUEST, params: CONTEXT_FIRST }, { onContextAnswer: (answer) => answers.push(answer) });
+    for (const disaggRequestId of [1n, 2n]) {
+      server.submit(
+        { ...REQUEST, params: { ...CONTEXT_FIRST, disaggRequestId } },
+        { onContextAnswer: (answer) => answers.push(answer) },
+      );
     }
     await h.clock.turn(40);
     expect(h.take().filter((line) => line.startsWith('send'))).toEqual(['send 1 [8,12)', 'send 2 [8,12)']);

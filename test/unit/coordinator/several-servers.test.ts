@@ -233,6 +233,7 @@ describe('retry', () => {
       s.clock.advance(10);
       for (const token of [7, 8]) g1.last.events.onToken?.(token, token - 7);
       finish(g1, { outputTokens: [7, 8] });
+      for (const { submitted } of s.contexts) for (const { end } of submitted) end({});
       await s.clock.turn();
     }
     const expected =

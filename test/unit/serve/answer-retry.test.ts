@@ -94,7 +94,7 @@ function stream(more: object = {}) {
 
 describe('a stream whose generation worker dies', () => {
   it('is tried again while nothing was handed over', async () => {
-    const { clock, generation, answer, say } = stream();
+    const { clock, context, generation, answer, say } = stream();
     say('a');
     await answer.begun();
     generation.last.end(lost);
@@ -104,8 +104,9 @@ describe('a stream whose generation worker dies', () => {
     say('xyz');
     expect(await next).toMatchObject({ text: 'xyz' });
     generation.last.end({ outputTokens: [...Buffer.from('xyz')] });
+    context.last.end({ usage: { promptTokens: 2, cachedTokens: 1 } });
     expect(await answer.next()).toBeNull();
-    expect(answer.end).toMatchObject({ completionTokens: 3, attempts: 2 });
+    expect(answer.end).toMatchObject({ completionTokens: 3, cachedTokens: 1, attempts: 2 });
   });
 
   it('is not, once something was', async () => {

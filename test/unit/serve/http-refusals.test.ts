@@ -1,5 +1,5 @@
 import { afterEach, describe, expect, it } from 'vitest';
-import { type HttpWorldOptions, httpWorld } from './http-world.js';
+import { type HttpWorldOptions, httpWorld, until } from './http-world.js';
 
 let world: Awaited<ReturnType<typeof httpWorld>>;
 afterEach(() => world.close());
@@ -48,6 +48,73 @@ describe('what is refused before it is a request of the API', () => {
     );
     client.socket.once('data', () => client.socket.write(body));
     expect(await client.answer()).toMatch(/^HTTP\/1\.1 100 Continue\r\n\r\nHTTP\/1\.1 404 /);
+  });
+
+  it.each([
+    ['lists in lists', `{"prompt": ${'['.repeat(1e6)}${']'.repeat(1e6)}}`, 'the body is nested more than 64 deep'],
+    ['maps in maps', `{"a":`.repeat(1e5), 'the body is nested more than 64 deep'],
+    ['entries', `{"prompt": [${'1,'.repeat(1e6)}1]}`, 'the body has more than 32832 entries in its lists and maps'],
+    ['lists', `{"prompt": [${'[],'.repeat(5e5)}1]}`, 'the body has more than 32832 entries in its lists and maps'],
+    [
+      'keys',
+      `{${Array.from({ length: 1e5 }, (_, key) => `"${key}":1`).join()}}`,
+      'a map of the body has more than 256 keys',
+    ],
+  ])('a body of %s is refused before it is built', async (_, body, message) => {
+    const { post, bodies } = await start({ maxBodyBytes: 4e6 });
+    const response = await post('/v1/completions', body);
+    expect(response.status).toBe(400);
+    expect(((await response.json()) as { error: { message: string } }).error.message).toBe(message);
+    expect(bodies.heldBytes).toBe(0);
+  });
+
+  it('brackets in a text are text', async () => {
+    const { complete } = await start({ maxBodyBytes: 4e6 });
+    const response = await complete({ prompt: `${'[{,:'.repeat(1e5)}\\"[[` });
+    expect(((await response.json()) as { error: { code: string } }).error.code).toBe('context_length_exceeded');
+  });
+
+  it('bodies that are held back have a bound over all connections', async () => {
+    const { raw, complete, bodies, log } = await start({ maxBodyBytes: 1000, bodiesBytes: 2500 });
+    const head =
+      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n';
+    const held = [1, 2].map(() => raw(`${head}${' '.repeat(999)}`));
+    await until(
+      () => bodies.heldBytes === 1998,
+      () => `${bodies.heldBytes} bytes are held`,
+    );
+    const third = await raw(`${head}${' '.repeat(999)}`).answer();
+    expect(third).toMatch(/^HTTP\/1\.1 429 /);
+    expect(third).toMatch(/\r\nretry-after: 1\r\n/i);
+    expect(third).toMatch(/"code":"bodies_full"/);
+    for (const { socket } of held) socket.destroy();
+    await until(
+      () => bodies.heldBytes === 0,
+      () => `${bodies.heldBytes} bytes are held`,
+    );
+    void complete().catch(() => {});
+    await until(
+      () => log.length > 0,
+      () => 'no request came through',
+    );
+  });
+
+  it('with a full queue the body is not waited for', async () => {
+    const { raw, complete, gate, bodies } = await start({ maxLive: 1, maxQueued: 0 });
+    void complete().catch(() => {});
+    await until(
+      () => gate.live === 1,
+      () => 'no request came through',
+    );
+    const client = raw(
+      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{',
+    );
+    await new Promise((resolve) => client.socket.once('data', resolve));
+    client.socket.destroy();
+    const answer = await client.answer();
+    expect(answer).toMatch(/^HTTP\/1\.1 429 /);
+    expect(answer).toMatch(/\r\nretry-after: 1\r\n/i);
+    expect(bodies.heldBytes).toBe(0);
   });
 
   it.each([

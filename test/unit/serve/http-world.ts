@@ -5,6 +5,7 @@ import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowfla
 import type { LogFields, Logger } from '../../../src/observe/logger.js';
 import { tinyServeEngine } from '../../../src/serve/engine/tiny-serve-engine.js';
 import { AdmissionGate } from '../../../src/serve/front/admission-gate.js';
+import { BodyBudget } from '../../../src/serve/front/body-budget.js';
 import { FrontMetrics } from '../../../src/serve/front/front-metrics.js';
 import { httpApp } from '../../../src/serve/front/http-app.js';
 import { HttpListener } from '../../../src/serve/front/http-listener.js';
@@ -18,6 +19,8 @@ export interface HttpWorldOptions {
   readonly requestTimeoutMs?: number;
   readonly maxRetries?: number;
   readonly maxModelTokens?: number;
+  readonly maxBodyBytes?: number;
+  readonly bodiesBytes?: number;
   readonly stallLimitMs?: number;
 }
 
@@ -53,6 +56,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     maxQueued: options.maxQueued ?? 8,
     queueTimeoutMs: options.queueTimeoutMs ?? 10_000,
   });
+  const bodies = new BodyBudget(options.bodiesBytes ?? 1_000_000);
   const metrics = new FrontMetrics({ live: () => gate.live, queued: () => gate.queued, workers: () => [] });
   const app = httpApp({
     clock,
@@ -61,7 +65,8 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     gate,
     metrics,
     limits: { engine: tinyServeEngine({ max_model_tokens: options.maxModelTokens ?? 64 }), maxPromptTokens: null },
-    maxBodyBytes: 2000,
+    maxBodyBytes: options.maxBodyBytes ?? 2000,
+    bodies,
     stallLimitMs: options.stallLimitMs ?? 10_000,
     logger,
     onError: (message) => errors.push(message),
@@ -92,6 +97,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     context,
     generation,
     gate,
+    bodies,
     url,
     post,
     complete: (more: object = {}, init: RequestInit = {}) =>

@@ -1,3 +1,5 @@
+import { DEFAULT_EPOCH_MS } from '../../../src/coordinator/snowflake-ids.js';
+import { FrontIds } from '../../../src/serve/front/front-ids.js';
 import { FrontLinks } from '../../../src/serve/link/front-links.js';
 import { LinkHost } from '../../../src/serve/link/link-host.js';
 import type { WorkerLink } from '../../../src/serve/link/worker-link.js';
@@ -89,13 +91,24 @@ export function linkWorld(role: 'context' | 'generation' = 'context') {
   const log: string[] = [];
   const warnings: string[] = [];
   let nextSession = 100n;
-  const front = new FrontLinks({
-    clock,
-    messenger: wires.bind(1000),
-    engine: 'tiny',
-    newSession: () => nextSession++,
-    onWarning: (message) => warnings.push(message),
-  });
+  /** @param draws what the front draws for the part of the process */
+  const startFront = (port: number, ...draws: number[]) => {
+    const onWarning = (message: string): void => void warnings.push(message);
+    const draw = (): number => draws.shift() ?? 0;
+    const ids = new FrontIds({ clock, unixTimeAtOriginMs: DEFAULT_EPOCH_MS + 1e9, nodeId: 0, draw, onWarning });
+    const links = new FrontLinks({
+      clock,
+      messenger: wires.bind(port),
+      engine: 'tiny',
+      newSession: () => nextSession++,
+      ids: () => ids.origin,
+      onIdsTaken: (taken) => ids.refused(taken),
+      onWarning,
+    });
+    ids.onChange(() => links.announceIds());
+    return { ids, links };
+  };
+  const { links: front, ids } = startFront(1000, 17);
   const link: WorkerLink = front.add(`${role}-0`, role);
   const startWorker = (
     more: { readonly engine?: string; readonly role?: 'generation'; readonly incarnation?: bigint } = {},
@@ -115,5 +128,5 @@ export function linkWorld(role: 'context' | 'generation' = 'context') {
     });
     return { server, host };
   };
-  return { clock, wires, log, warnings, front, link, startWorker };
+  return { clock, wires, log, warnings, front, ids, link, startFront, startWorker };
 }

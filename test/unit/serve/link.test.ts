@@ -2,6 +2,7 @@ import { encode } from '@msgpack/msgpack';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import type { ServerResult } from '../../../src/coordinator/disagg-server.js';
+import { DEFAULT_EPOCH_MS } from '../../../src/coordinator/snowflake-ids.js';
 import {
   InternalError,
   PeerLostError,
@@ -11,8 +12,10 @@ import {
   WireError,
 } from '../../../src/errors.js';
 import type { DisaggregatedParams } from '../../../src/executor/request.js';
+import { FrontIds } from '../../../src/serve/front/front-ids.js';
 import { decodeFrontFrame, decodeWorkerFrame, encodeFrame } from '../../../src/serve/link/link-codec.js';
 import type { FrontMessage, WorkerMessage } from '../../../src/serve/link/link-message.js';
+import { FakeClock } from '../../sim-lite/fake-clock.js';
 import { FRONT, linkWorld, WORKER } from './link-world.js';
 
 // Required: a parameter that is new must cross the link, too.
@@ -169,6 +172,80 @@ describe('a worker that is not the right one', () => {
   });
 });
 
+describe('two fronts that draw the same part of the request ids', () => {
+  async function both(...draws: number[]) {
+    const world = await opened();
+    const other = world.startFront(1001, ...draws);
+    const link = other.links.add('context-0', 'context');
+    link.attach(WORKER);
+    return { ...world, other, otherLink: link };
+  }
+
+  it('the second is refused by name, draws another one, and is served', async () => {
+    const { clock, link, host, ids, other, otherLink, warnings } = await both(17, 5);
+    await clock.run(1);
+    expect(otherLink.condition()).toMatchObject({
+      phase: 'down',
+      reason:
+        'another front here makes the same request ids (node_id 0, process 17); give each front a node_id of its own',
+    });
+    expect(warnings).toHaveLength(1);
+    await clock.run(300);
+    expect([link.condition().phase, otherLink.condition().phase]).toEqual(['ready', 'ready']);
+    expect([ids.origin, other.ids.origin]).toEqual([
+      { nodeId: 0, processId: 17 },
+      { nodeId: 0, processId: 5 },
+    ]);
+    expect(host.sessionCount).toBe(2);
+    const [ours, theirs] = [ids.ids.next(), other.ids.ids.next()];
+    expect([(ours >> 9n) & 63n, (theirs >> 9n) & 63n]).toEqual([17n, 5n]);
+  });
+
+  it('the requests of the first go on', async () => {
+    const { clock, link, log } = await both(17, 5);
+    link.submit(REQUEST, {});
+    await clock.run(600);
+    expect(log).toEqual(['worker context_only']);
+  });
+
+  it('a front that moved says so: what it had is free, what it has is not', async () => {
+    const { clock, ids, other, startFront, host } = await both(40);
+    await clock.run(5);
+    ids.refused(ids.origin);
+    await clock.run(5);
+    const moved = ids.origin.processId;
+    const third = startFront(1002, 17);
+    third.links.add('context-0', 'context').attach(WORKER);
+    const fourth = startFront(1003, moved, 30);
+    fourth.links.add('context-0', 'context').attach(WORKER);
+    await clock.run(600);
+    expect([third.ids.origin.processId, other.ids.origin.processId, host.sessionCount]).toEqual([17, 40, 4]);
+    expect(fourth.ids.origin.processId).not.toBe(moved);
+  });
+
+  it('a front that finds every one taken says what to do, and asks again', async () => {
+    const { ids } = linkWorld();
+    const warnings: string[] = [];
+    const crowded = new FrontIds({
+      clock: new FakeClock(),
+      unixTimeAtOriginMs: DEFAULT_EPOCH_MS + 1e9,
+      nodeId: 3,
+      onWarning: (message) => warnings.push(message),
+    });
+    crowded.refused(ids.origin);
+    const seen = new Set<number>();
+    for (let i = 0; i < 64; i++) {
+      seen.add(crowded.origin.processId);
+      crowded.refused(crowded.origin);
+    }
+    expect(seen.size).toBe(64);
+    expect(warnings).toEqual([expect.stringMatching(/64 fronts of node_id 3 .* another node_id$/)]);
+    const last = crowded.origin;
+    crowded.refused({ ...last, nodeId: 4 });
+    expect(crowded.origin).toEqual(last);
+  });
+});
+
 describe('what breaks ends every call', () => {
   async function failed(done: Promise<ServerResult>): Promise<void> {
     const { outcome, error } = await done;
@@ -276,7 +353,7 @@ describe('what breaks ends every call', () => {
 describe('frames', () => {
   const SESSION = 5n;
   const fronts: FrontMessage[] = [
-    { type: 'hello', endpoint: FRONT, role: 'context', engine: 'tiny' },
+    { type: 'hello', endpoint: FRONT, role: 'context', engine: 'tiny', ids: { nodeId: 255, processId: 63 } },
     { type: 'submit', call: 1, ...REQUEST },
     { type: 'submit', call: 2, ...REQUEST, transferPolicy: null, sampling: null },
     { type: 'cancel', call: 1 },
@@ -286,7 +363,8 @@ describe('frames', () => {
   ];
   const workers: WorkerMessage[] = [
     { type: 'welcome', incarnation: 2n ** 64n - 1n, infoEndpoint: FRONT, pid: 1, phase: 'ready' },
-    { type: 'refused', reason: 'no' },
+    { type: 'refused', reason: 'no', takenIds: null },
+    { type: 'refused', reason: 'no', takenIds: { nodeId: 0, processId: 63 } },
     { type: 'unknown' },
     { type: 'answer', call: 1, params: PARAMS },
     { type: 'tokens', call: 1, index: 0, tokens: [0, 0xffff_ffff] },
@@ -320,20 +398,25 @@ describe('frames', () => {
   });
 
   it.each<[string, unknown]>([
-    ['another version', { v: 2, s: SESSION, n: 1, m: [] }],
-    ['no session', { v: 1, n: 1, m: [] }],
+    ['another version', { v: 1, s: SESSION, n: 1, m: [] }],
+    ['no session', { v: 2, n: 1, m: [] }],
     [
       'a file instead of an address',
-      { v: 1, s: SESSION, n: 0, m: [{ type: 'hello', endpoint: 'ipc:///tmp/x', role: 'context', engine: '' }] },
+      { v: 2, s: SESSION, n: 0, m: [{ type: 'hello', endpoint: 'ipc:///tmp/x', role: 'context', engine: '' }] },
     ],
-    ['half a token', { v: 1, s: SESSION, n: 1, m: [{ ...fronts[1], promptTokens: new Uint8Array(3), call: 1 }] }],
+    [
+      'ids of a process that none can have',
+      { v: 2, s: SESSION, n: 0, m: [{ ...fronts[0], ids: { nodeId: 0, processId: 64 } }] },
+    ],
+    ['ids of nobody', { v: 2, s: SESSION, n: 0, m: [{ ...fronts[0], ids: null }] }],
+    ['half a token', { v: 2, s: SESSION, n: 1, m: [{ ...fronts[1], promptTokens: new Uint8Array(3), call: 1 }] }],
     [
       'no tokens to generate',
-      { v: 1, s: SESSION, n: 1, m: [{ ...fronts[1], promptTokens: new Uint8Array(4), maxTokens: 0 }] },
+      { v: 2, s: SESSION, n: 1, m: [{ ...fronts[1], promptTokens: new Uint8Array(4), maxTokens: 0 }] },
     ],
     [
       'tokens to stop at without an end',
-      { v: 1, s: SESSION, n: 1, m: [{ ...fronts[1], stopTokens: Array(257).fill(1) }] },
+      { v: 2, s: SESSION, n: 1, m: [{ ...fronts[1], stopTokens: Array(257).fill(1) }] },
     ],
     ['a list', [1, 2]],
   ])('with %s are refused', (_, value) => {
