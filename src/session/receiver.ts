@@ -31,6 +31,7 @@ import { salvageableTokens } from './salvage.js';
 import { readTrace } from './trace-reader.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import type { TransferObservers } from './transfer-observer.js';
+import { requireTransferable } from './transferable-request.js';
 import { WriterAsking } from './writer-asking.js';
 import { WriterTalk } from './writer-talk.js';
 
@@ -112,14 +113,21 @@ export class Receiver {
     const endpoint = request.disagg?.ctxInfoEndpoint ?? null;
     if (endpoint === null)
       throw new ArgumentError(`request ${request.id} has no disagg.ctxInfoEndpoint: nobody to receive its cache from`);
+    requireTransferable(request);
     if (this.#book.has(request.id)) throw new ArgumentError(`request ${request.id} is already being received`);
+    const rid = requestKey(request);
+    const other = this.#book.openOf(rid);
+    if (other !== undefined)
+      throw new ArgumentError(
+        `request ${request.id}: its disaggregated id ${rid} is that of request ${other.request.id}, which is being received; ids are unique among live requests`,
+      );
     const wantsAux = request.disagg?.scheduleStyle === 'generation_first';
     if (wantsAux && this.#o.aux.slotCount === 0)
       throw new RequestTooLargeError(
         `request ${request.id} is generation first and needs an aux slot, this server has none: raise auxSlotCount`,
       );
     const session = new RxSession({
-      rid: requestKey(request),
+      rid,
       request,
       infoEndpoint: endpoint,
       runs: destinationRuns(this.#o.cache, request, this.#o.self),
@@ -130,7 +138,7 @@ export class Receiver {
     this.#o.ledger.acquire(request.id, request.promptTokens.length);
     this.#book.add(session);
     this.#known.add(request);
-    const { rid, startedAtMs: atMs } = session;
+    const { startedAtMs: atMs } = session;
     const trace = readTrace(request.disagg?.traceparent, 'request', this.#o.counters);
     session.traceparent =
       this.#o.observers.current?.onStarted({ request, rid, side: 'generation', atMs, trace }) ??
@@ -144,6 +152,8 @@ export class Receiver {
   cancel(request: LlmRequest, reason: string): boolean {
     const session = this.#book.of(request.id);
     if (session === undefined) {
+      // Another request of the same id was refused, and nothing of the one that is here is its to end.
+      if (this.#book.openOf(requestKey(request)) !== undefined) return true;
       this.#neverAsked(request, reason);
       return true;
     }

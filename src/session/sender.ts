@@ -2,6 +2,7 @@ import type { NoteOutcome, ReadyEvent, SubmissionNotice, TransferAgent } from '.
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
+  ArgumentError,
   InternalError,
   KvTransceiverError,
   type PeerLostError,
@@ -31,6 +32,7 @@ import { SendTask } from './send-task.js';
 import type { SendWatch } from './send-watch.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
+import { requireTransferable } from './transferable-request.js';
 import { type TxEnding, TxReceiver, TxSession, type TxSlice } from './tx-session.js';
 import { txTimings } from './tx-timings.js';
 import { WriterReports } from './writer-reports.js';
@@ -121,7 +123,7 @@ export class Sender {
   /** False until every expected receiver asked. A request that can never be sent settles as failed instead. */
   receiverReady(request: LlmRequest): boolean {
     const rid = requestKey(request);
-    const session = this.#sessions.get(rid);
+    const session = this.#liveOf(rid, request);
     if (session !== undefined) return session.outcome === null && session.receiverReady;
     if (this.#retired.has(rid)) return false;
     return this.#create(rid, request).receiverReady;
@@ -150,6 +152,8 @@ export class Sender {
   cancel(request: LlmRequest, reason: string): boolean {
     const rid = requestKey(request);
     const session = this.#sessions.get(rid);
+    // Another request of the same id was refused, and nothing of the one that is here is its to end.
+    if (session !== undefined && session.request !== request) return true;
     if (session === undefined) {
       if (!this.#retired.has(rid)) {
         const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: rid.toString(), drained: true });
@@ -262,7 +266,7 @@ export class Sender {
 
   #session(request: LlmRequest): TxSession {
     const rid = requestKey(request);
-    const session = this.#sessions.get(rid) ?? (this.#retired.has(rid) ? undefined : this.#create(rid, request));
+    const session = this.#liveOf(rid, request) ?? (this.#retired.has(rid) ? undefined : this.#create(rid, request));
     if (session !== undefined && session.outcome === null) return session;
     const why = session?.error ?? this.#retired.get(rid) ?? null;
     throw new SessionRetiredError(
@@ -271,7 +275,19 @@ export class Sender {
     );
   }
 
+  /** @throws ArgumentError when the id is another request's: its slices would be taken for this one's */
+  #liveOf(rid: bigint, request: LlmRequest): TxSession | undefined {
+    const session = this.#sessions.get(rid);
+    if (session?.outcome === null && session.request !== request)
+      throw new ArgumentError(
+        `request ${request.id}: its disaggregated id ${rid} is that of request ${session.request.id}, which is being sent; ids are unique among live requests`,
+      );
+    return session;
+  }
+
+  /** @throws ArgumentError, RequestTooLargeError for what cannot travel */
   #create(rid: bigint, request: LlmRequest): TxSession {
+    requireTransferable(request);
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
     const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
@@ -424,13 +440,9 @@ export class Sender {
   }
 
   #end(session: TxSession, outcome: TxEnding['outcome'], error: KvTransceiverError): void {
-    if (session.outcome !== null) return;
-    if (session.isBeingTold) {
-      session.endOnceTold(outcome, error);
-    } else {
-      session.decide(outcome, error);
-      this.#settled(session);
-    }
+    if (session.outcome === null && session.isBeingTold) session.endOnceTold(outcome, error);
+    else if (session.decide(outcome, error)) this.#settled(session);
+    else return;
     for (const task of session.tasks) if (!task.ended) this.#o.agent.cancel(task.id);
     this.#advance(session);
   }

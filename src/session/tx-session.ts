@@ -243,12 +243,12 @@ export class TxSession {
     return true;
   }
 
-  /** The first outcome stands. False when there was one. */
   /** The first reason stays. */
   endOnceTold(outcome: TxEnding['outcome'], error: KvTransceiverError): void {
     this.#ending ??= { outcome, error };
   }
 
+  /** The first outcome stands. False when there was one. */
   decide(outcome: TxOutcome, error: KvTransceiverError | null): boolean {
     if (this.#outcome !== null) return false;
     if (outcome !== 'completed')
