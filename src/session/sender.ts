@@ -19,6 +19,7 @@ import { ArmedReports, doneReport } from './armed-reports.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
+import type { CallbackGuard } from './callback-guard.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
@@ -57,6 +58,7 @@ export interface SenderOptions {
   /** The peer at this endpoint. */
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
+  readonly guard: CallbackGuard;
   readonly onSettled: (settled: Settled) => void;
   /** Something `receiverReady` answers has changed. */
   readonly onReceivers: () => void;
@@ -112,6 +114,11 @@ export class Sender {
 
   get inspected(): { readonly sessions: readonly TxSession[]; readonly early: number; readonly openReports: number } {
     return { sessions: [...this.#sessions.values()], early: this.#early.count, openReports: this.#reports.openCount };
+  }
+
+  /** Somebody has not acknowledged how his request ended. */
+  hasOpenReports(isLive: (endpoint: string) => boolean): boolean {
+    return this.#reports.hasOpen(isLive);
   }
 
   /** Adds the endpoints whose silence matters now. */
@@ -186,35 +193,46 @@ export class Sender {
 
   onCompletions(batch: readonly SubmissionNotice[]): void {
     for (const notice of batch) {
-      if (notice.kind === 'note') {
-        this.#onNote(notice);
-        continue;
-      }
-      const entry = this.#tasks.get(notice.submission);
-      if (entry === undefined) {
-        this.#o.counters.add('unknown_completion');
-        continue;
-      }
-      const { task, session } = entry;
-      if (notice.kind === 'released') task.sourceReleased();
-      else if (notice.kind === 'drained') task.becameDrained();
-      else task.settled(notice);
-      if (task.drained) this.#tasks.delete(notice.submission);
-      session.clocks.progress();
-      if (notice.kind === 'completion') {
-        task.heardAtMs = this.#o.clock.now();
-        this.#onTaskEnded(session, task);
-      }
-      this.#advance(session);
+      const entry = (notice.kind === 'note' ? this.#armed : this.#tasks).get(notice.submission);
+      if (entry === undefined) this.#o.counters.add('unknown_completion');
+      else this.#guarded(entry.session, () => this.#onNotice(notice));
+    }
+  }
+
+  #onNotice(notice: SubmissionNotice): void {
+    if (notice.kind === 'note') {
+      this.#onNote(notice);
+      return;
+    }
+    const entry = this.#tasks.get(notice.submission);
+    if (entry === undefined) return;
+    const { task, session } = entry;
+    if (notice.kind === 'released') task.sourceReleased();
+    else if (notice.kind === 'drained') task.becameDrained();
+    else task.settled(notice);
+    if (task.drained) this.#tasks.delete(notice.submission);
+    session.clocks.progress();
+    if (notice.kind === 'completion') {
+      task.heardAtMs = this.#o.clock.now();
+      this.#onTaskEnded(session, task);
+    }
+    this.#advance(session);
+  }
+
+  /** What goes wrong with one request under a timer or a completion ends that one, and the others of the batch are still heard. */
+  #guarded(session: TxSession, action: () => void): void {
+    const { guard } = this.#o;
+    try {
+      action();
+    } catch (cause) {
+      const error = guard.caught(`request ${session.rid}`, cause);
+      guard.run(`the end of request ${session.rid}`, () => this.#end(session, 'failed', error));
     }
   }
 
   #onNote({ submission, isSent }: NoteOutcome): void {
     const armed = this.#armed.get(submission);
-    if (armed === undefined) {
-      this.#o.counters.add('unknown_completion');
-      return;
-    }
+    if (armed === undefined) return;
     const { session, receiver } = armed;
     this.#armed.delete(submission);
     receiver.noted(isSent ? 'send' : 'drop');
@@ -230,7 +248,10 @@ export class Sender {
     const pending = [...this.#auxPending];
     this.#auxPending.clear();
     for (const session of pending)
-      if (session.outcome === null) for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
+      this.#guarded(session, () => {
+        for (const receiver of session.receivers.values())
+          if (session.outcome === null) this.#sendAux(session, receiver);
+      });
   }
 
   sweep(): void {
@@ -250,7 +271,8 @@ export class Sender {
           ? `request ${session.rid}: ${missingReceivers(session)} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
           : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
       const failure = { requestId: session.rid.toString(), peer, details: { clock: expired.clock } };
-      this.#end(session, 'failed', new TransferTimeoutError(text, failure));
+      const error = new TransferTimeoutError(text, failure);
+      this.#guarded(session, () => this.#end(session, 'failed', error));
     }
     this.flushAux();
   }
@@ -427,12 +449,18 @@ export class Sender {
       // Every slot is in use: the next completion frees one and the sweep tries again; the transfer clock bounds it.
       if (this.#o.aux.freeCount === 0) return;
       session.auxSlot = this.#o.aux.allocate();
-      this.#o.aux.pack(session.auxSlot, {
-        firstTokens: [firstToken],
-        draftTokens: request.disagg?.draftTokens ?? [],
-        promptLen: request.promptTokens.length,
-        cachedTokens: request.prepopulatedLen,
-      });
+      try {
+        this.#o.aux.pack(session.auxSlot, {
+          firstTokens: [firstToken],
+          draftTokens: request.disagg?.draftTokens ?? [],
+          promptLen: request.promptTokens.length,
+          cachedTokens: request.prepopulatedLen,
+        });
+      } catch (cause) {
+        // The slot stays the session's until it closes, and nothing is sent out of it.
+        this.#end(session, 'failed', this.#o.guard.caught(`aux of request ${session.rid}`, cause));
+        return;
+      }
     }
     const plan = planAux(linkOf(receiver).mapping, session.auxSlot, receiver.remoteAuxSlot);
     receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, plan.stats.bytes);

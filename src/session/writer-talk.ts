@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.js';
+import type { KvTransceiverError } from '../errors.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import { Repeater } from './repeater.js';
@@ -18,11 +19,14 @@ export class WriterTalk {
   readonly #queueTimeoutMs: number;
   readonly #statusIntervalMs: number;
   readonly #repeater: Repeater;
+  readonly #onUnsendable: (session: RxSession, writer: RxWriter, error: KvTransceiverError) => void;
 
   constructor(options: {
     readonly channel: ControlChannel;
     readonly clock: Clock;
     readonly limits: { readonly transferQueueTimeoutMs: number; readonly noProgressTimeoutMs: number };
+    /** No frame can carry this question. It is not repeated. */
+    readonly onUnsendable: (session: RxSession, writer: RxWriter, error: KvTransceiverError) => void;
   }) {
     this.#channel = options.channel;
     this.#clock = options.clock;
@@ -30,6 +34,7 @@ export class WriterTalk {
     // Often enough that a lost one or two do not look like a writer that is gone.
     this.#statusIntervalMs = Math.max(MIN_STATUS_INTERVAL_MS, options.limits.noProgressTimeoutMs / 4);
     this.#repeater = new Repeater(options.clock);
+    this.#onUnsendable = options.onUnsendable;
   }
 
   /** Until it accepted, refused or reported. */
@@ -37,8 +42,8 @@ export class WriterTalk {
     const deadlineMs = session.startedAtMs + this.#queueTimeoutMs;
     const { ticket } = writer;
     const computed = session.isComputed ? ({ isComputed: true } as const) : {};
-    this.#repeater.start(askKey(writer), () =>
-      this.#channel.send(writer.endpoint, {
+    this.#repeater.start(askKey(writer), () => {
+      const error = this.#channel.send(writer.endpoint, {
         type: 'REQUEST_DATA',
         rid: session.rid,
         ticket,
@@ -50,8 +55,11 @@ export class WriterTalk {
         traceparent: session.traceparent,
         runs: session.runs,
         ...computed,
-      }),
-    );
+      });
+      if (error === null) return;
+      this.stopAsking(writer);
+      this.#onUnsendable(session, writer, error);
+    });
   }
 
   stopAsking(writer: RxWriter): void {
