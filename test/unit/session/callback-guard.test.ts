@@ -25,6 +25,11 @@ function send(pair: TransferPair, request: LlmRequest): void {
   pair.context.transceiver.respondAndSendAsync(request, { after: null });
 }
 
+function drafts({ disagg }: LlmRequest): number[] {
+  if (disagg === null) throw new Error('a request without parameters');
+  return disagg.draftTokens as number[];
+}
+
 function outcomes(pair: TransferPair): unknown[][] {
   return [pair.context, pair.generation].map(({ settled }) =>
     settled.map(({ request, outcome, error }) => [request.id, outcome, error?.code ?? null]).sort(),
@@ -35,7 +40,7 @@ describe('what goes wrong under a timer or a completion', () => {
   it('draft tokens that outgrow their slot while the request runs end it, at both sides, and nothing else', async () => {
     const { pair, first, second } = await underWay();
     send(pair, first);
-    (first.disagg?.draftTokens as number[]).push(...Array(200).fill(7));
+    drafts(first).push(...Array(200).fill(7));
     await pair.run(50);
     first.outputTokens.push(11);
     second.outputTokens.push(22);
