@@ -6,6 +6,7 @@ import type { LlmRequest } from './executor/request.js';
 import type { RankInfo } from './mapping/rank-info.js';
 import type { AuxBuffer } from './session/aux-buffer.js';
 import type { CacheTransceiver, SendReceipt, Settled } from './session/cache-transceiver.js';
+import { CallbackGuard } from './session/callback-guard.js';
 import { ControlChannel } from './session/control-channel.js';
 import { Counters } from './session/counters.js';
 import { InboundNotes } from './session/inbound-notes.js';
@@ -84,6 +85,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #peers: PeerRegistry;
   readonly #complaints: PeerComplaints;
   readonly #lossLines: LogShare;
+  readonly #guard: CallbackGuard;
   readonly #sender: Sender;
   readonly #receiver: Receiver;
   #rankInfo: RankInfo;
@@ -108,6 +110,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
     const counters = this.#counters;
     this.#lossLines = new LogShare(clock);
+    const guard = new CallbackGuard({ clock, counters, warn: (message) => log.warn(message) });
+    this.#guard = guard;
     this.#complaints = new PeerComplaints({ clock, counters, onWarning: (message) => log.warn(message) });
     this.#channel = new ControlChannel({
       messenger,
@@ -115,8 +119,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
       clock,
       counters,
       listeners: {
-        onMessage: (frame, origin) => this.#onFrame(frame, origin),
-        onBadFrame: (error, origin) => this.#peers.onBadFrame(error, origin),
+        onMessage: (frame, origin) => guard.run(frame.message.type, () => this.#onFrame(frame, origin)),
+        onBadFrame: (error, origin) => guard.run('a bad frame', () => this.#peers.onBadFrame(error, origin)),
       },
     });
     const fences = new WriterFences(agent, (peer) => {
@@ -162,7 +166,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         );
     };
     const [ledger, channel] = [this.#ledger, this.#channel];
-    const shared = { cache, ledger, channel, clock, counters, observers, limits, aux, onSettled };
+    const shared = { cache, ledger, channel, clock, counters, observers, limits, aux, onSettled, guard };
     this.#sender = new Sender({
       ...shared,
       watch: new SendWatch(observers, counters, clock, agent),
@@ -191,7 +195,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       if (this.#fallbacks.push(notice) > MAX_FALLBACKS) this.#fallbacks.pop();
       observers.current?.onFallback(notice);
     });
-    agent.onCompletions((batch) => this.#sender.onCompletions(batch));
+    agent.onCompletions((batch) => guard.run('completions', () => this.#sender.onCompletions(batch)));
     const notes = new InboundNotes({
       counters,
       decode: (bytes) => channel.decode(bytes),
@@ -203,12 +207,12 @@ export class KvCacheTransceiver implements CacheTransceiver {
       onReportSoon: (peer, report) => this.#receiver.onReportSoon(peer, report),
     });
     agent.onNote?.((peerId, bytes) => {
-      if (this.#lifecycle !== 'closed') notes.take(peerId, bytes);
+      if (this.#lifecycle !== 'closed') guard.run('a note', () => notes.take(peerId, bytes));
     });
     agent.onNoteSoon?.((peerId, bytes) => {
-      if (this.#lifecycle !== 'closed') notes.readAhead(peerId, bytes);
+      if (this.#lifecycle !== 'closed') guard.run('a note', () => notes.readAhead(peerId, bytes));
     });
-    messenger.onDisconnect((endpoint) => this.#peers.disconnected(endpoint));
+    messenger.onDisconnect((endpoint) => guard.run('a broken connection', () => this.#peers.disconnected(endpoint)));
     this.#sweepTimer = this.#armSweep();
   }
 
@@ -333,8 +337,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
   }
 
   /**
-   * Cancels what runs, tells the peers, waits until nothing of ours can touch memory or `deadlineMs` has passed, then closes agent
-   * and messenger. Idempotent.
+   * Cancels what runs, tells the peers, waits until nothing of ours can touch memory and every peer has acknowledged what it was told, or
+   * `deadlineMs` has passed, then closes agent and messenger. Idempotent.
    */
   close(deadlineMs = 2000): Promise<TransceiverCloseReport> {
     this.#closing ??= this.#close(deadlineMs);
@@ -347,7 +351,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#lifecycle = 'closing';
     this.#sender.endAll('the server is shutting down');
     this.#receiver.endAll('the server is shutting down');
-    while (this.#ledger.heldCount > 0 && clock.now() < deadline)
+    // Also for reports: a peer that has not heard of a DONE would take the GOODBYE for the end of its request.
+    while ((this.#ledger.heldCount > 0 || this.#hasOpenReports()) && clock.now() < deadline)
       await new Promise<void>((resolve) => clock.setTimer(5, resolve, { keepAlive: true }));
     this.#lifecycle = 'closed';
     this.#sweepTimer.cancel();
@@ -365,6 +370,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const report = await agent.close(Math.max(1, deadline - clock.now()));
     await messenger.close(GOODBYE_LINGER_MS);
     return { drained: report.drained && this.#ledger.heldCount === 0, outstanding: report.outstanding };
+  }
+
+  /** Of peers that are there to acknowledge them. */
+  #hasOpenReports(): boolean {
+    return this.#sender.hasOpenReports((endpoint) => this.#peers.at(endpoint) !== null);
   }
 
   #onFrame(frame: Frame, origin: FrameOrigin): void {
@@ -469,9 +479,9 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#counters.add('sweeps_postponed');
         return;
       }
-      this.#sender.sweep();
-      this.#receiver.sweep();
-      this.#peers.sweep(this.#load());
+      this.#guard.run('a sweep of what is sent', () => this.#sender.sweep());
+      this.#guard.run('a sweep of what is received', () => this.#receiver.sweep());
+      this.#guard.run('a sweep of the peers', () => this.#peers.sweep(this.#load()));
     });
   }
 

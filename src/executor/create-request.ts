@@ -1,5 +1,6 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import { ArgumentError } from '../errors.js';
+import { requireTransferable } from '../session/transferable-request.js';
 import type { DisaggregatedParams, LlmRequest, SamplingParams, TransferPolicy } from './request.js';
 import { initialState } from './request-states.js';
 
@@ -47,7 +48,10 @@ export function createRequest(spec: RequestSpec): LlmRequest {
   };
 }
 
-/** @throws ArgumentError for what no executor can run, naming the field and the remedy */
+/**
+ * @throws ArgumentError for what no executor can run, naming the field and the remedy
+ * @throws RequestTooLargeError for more draft tokens than travel with the pages
+ */
 export function validateRequest(request: LlmRequest): void {
   const { id, disagg, transferPolicy: policy } = request;
   if (!Number.isSafeInteger(id) || id < 0 || id >= LOCAL_ID_LIMIT) {
@@ -91,4 +95,5 @@ export function validateRequest(request: LlmRequest): void {
       );
     }
   }
+  requireTransferable(request);
 }

@@ -1,6 +1,6 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
-import { StateError } from '../errors.js';
+import { ArgumentError, StateError } from '../errors.js';
 import { TurnBudget } from '../turn-budget.js';
 import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
@@ -20,7 +20,7 @@ import { GenerationTransfer } from './generation-transfer.js';
 import { PageMoves } from './page-moves.js';
 import { PromptContents } from './prompt-contents.js';
 import { RankConsensus } from './rank-consensus.js';
-import type { LlmRequest } from './request.js';
+import { type LlmRequest, requestKey } from './request.js';
 import { RequestEndings } from './request-endings.js';
 import { RequestTable } from './request-table.js';
 import { StepPipeline } from './step-pipeline.js';
@@ -153,8 +153,8 @@ export class Executor {
 
   /**
    * Accepts a request (made by `createRequest`); `events.onFinished` comes exactly once.
-   * @throws ArgumentError for a request no executor can run, or an id in use
-   * @throws RequestTooLargeError when it can never fit the pool
+   * @throws ArgumentError for a request no executor can run, or an id in use, its own or the one that both servers know it by
+   * @throws RequestTooLargeError when it can never fit the pool, or its draft tokens the slot that travels with the pages
    * @throws StateError once `close` was called
    */
   submit(request: LlmRequest, events: RequestEvents = {}): void {
@@ -166,6 +166,11 @@ export class Executor {
     if (phase !== 'open') throw new StateError('the executor is closing; submit to another server');
     validateRequest(request);
     this.#admission.assertFits(request);
+    const other = this.#table.transferOf(request)?.request ?? this.#ranks?.offeredAs(request);
+    if (other !== undefined)
+      throw new ArgumentError(
+        `request ${request.id}: its disaggregated id ${requestKey(request)} is that of request ${other.id}; ids are unique among live requests of a server`,
+      );
     if (this.#ranks !== null) this.#ranks.submit(request, events);
     else this.#context.added(this.#table.add(request, events, this.#clock.now()));
     this.#wake.raise();

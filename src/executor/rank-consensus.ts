@@ -149,6 +149,11 @@ export class RankConsensus {
     };
   }
 
+  /** The request that waits here for the other ranks and has the same role and disaggregated id. */
+  offeredAs(request: LlmRequest): LlmRequest | undefined {
+    return this.#offers.ownAs(request);
+  }
+
   /** @throws ArgumentError when the id is in use */
   submit(request: LlmRequest, events: RequestEvents): void {
     const { id } = request;

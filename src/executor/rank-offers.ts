@@ -5,6 +5,7 @@ import { RankSet } from '../rank-group/rank-set.js';
 import { BoundedMap } from '../session/bounded-map.js';
 import type { RequestEvents } from './executor-events.js';
 import type { LlmRequest } from './request.js';
+import { transferKey } from './request-table.js';
 
 /** Offers that ended before every rank knew them, remembered for the ranks that come late. */
 const REMEMBERED_OFFERS = 65_536;
@@ -63,6 +64,14 @@ export class RankOffers {
 
   hasOwn(id: RequestId): boolean {
     return this.#own.has(id);
+  }
+
+  /** Looked for among those that not all ranks have: few, and for a moment. */
+  ownAs(request: LlmRequest): LlmRequest | undefined {
+    const key = transferKey(request);
+    if (key === null) return undefined;
+    for (const own of this.#own.values()) if (transferKey(own.request) === key) return own.request;
+    return undefined;
   }
 
   own(id: RequestId, copy: OwnCopy): void {

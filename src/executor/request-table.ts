@@ -1,7 +1,7 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import { ArgumentError } from '../errors.js';
 import type { RequestEvents, RequestOutcome } from './executor-events.js';
-import type { LlmRequest, RequestState } from './request.js';
+import { type LlmRequest, type RequestState, requestKey } from './request.js';
 import { isTerminal, REQUEST_TRANSITIONS, type RequestEvent, type RequestRole, roleOf } from './request-states.js';
 import { promptBlocks } from './scheduler.js';
 
@@ -29,6 +29,8 @@ export interface Entry {
  */
 export class RequestTable {
   readonly #entries = new Map<RequestId, Entry>();
+  /** By what both servers know them by; of those that end without having been taken, none. */
+  readonly #transfers = new Map<string, Entry>();
   readonly #queues = new Map<RequestState, Set<Entry>>(
     (Object.keys(REQUEST_TRANSITIONS.transitions) as RequestState[]).map((state) => [state, new Set<Entry>()]),
   );
@@ -71,6 +73,8 @@ export class RequestTable {
       outcome: null,
     };
     this.#entries.set(request.id, entry);
+    const key = transferKey(request);
+    if (key !== null && this.transferOf(request) === undefined) this.#transfers.set(key, entry);
     this.in(request.state).add(entry);
     return entry;
   }
@@ -79,6 +83,13 @@ export class RequestTable {
   find(request: LlmRequest): Entry | undefined {
     const entry = this.#entries.get(request.id);
     return entry?.request === request ? entry : undefined;
+  }
+
+  /** The live request of the same role and disaggregated id, whose transfer this one's would be taken for. */
+  transferOf(request: LlmRequest): Entry | undefined {
+    const key = transferKey(request);
+    const entry = key === null ? undefined : this.#transfers.get(key);
+    return entry?.outcome === null ? entry : undefined;
   }
 
   byId(id: RequestId): Entry | undefined {
@@ -126,6 +137,8 @@ export class RequestTable {
 
   remove(entry: Entry): void {
     this.#entries.delete(entry.request.id);
+    const key = transferKey(entry.request);
+    if (key !== null && this.#transfers.get(key) === entry) this.#transfers.delete(key);
     this.#leave(entry);
     this.#cancelling.delete(entry);
   }
@@ -137,4 +150,10 @@ export class RequestTable {
       this.#receivingBlocks -= promptBlocks(request, this.#tokensPerBlock);
     }
   }
+}
+
+/** Null for a request that never leaves this server. */
+export function transferKey(request: LlmRequest): string | null {
+  const role = roleOf(request);
+  return role === 'aggregate' ? null : `${role}:${requestKey(request)}`;
 }

@@ -1,5 +1,5 @@
 import type { Clock } from '../clock.js';
-import { WireError } from '../errors.js';
+import { KvTransceiverError, WireError } from '../errors.js';
 import {
   decodeFrame,
   encodeFrame,
@@ -110,8 +110,14 @@ export class ControlChannel {
     if (agreed !== null) this.#agreed.set(endpoint, agreed);
   }
 
-  send(endpoint: string, message: Message): void {
-    this.#messenger.send(endpoint, this.encode(endpoint, message));
+  /**
+   * Never throws: most is said by a timer, or in answer to a frame, where nobody waits for the error.
+   * @returns why the message is no frame, which is counted; null: it is, and leaves
+   */
+  send(endpoint: string, message: Message): KvTransceiverError | null {
+    return this.#dispatch(message, this.#versionFor(endpoint, message), (frame) => {
+      this.#messenger.send(endpoint, frame);
+    });
   }
 
   /**
@@ -120,14 +126,14 @@ export class ControlChannel {
    */
   introduce(endpoint: string, message: Message, attempt: number): void {
     const version = this.#versions[attempt % this.#versions.length] ?? this.#versions[0];
-    this.#messenger.send(endpoint, this.#encode(message, version));
+    this.#dispatch(message, version, (frame) => this.#messenger.send(endpoint, frame));
   }
 
   /** To the endpoint that a HELLO is from, in the version that both speak, which its sender learns by that. */
   answerHello({ hello, heard }: Claim, message: Hello | HelloAck): void {
     const agreed = negotiate(heard, hello.supportedMajors, this.#versions);
     const version = this.#versions.find(({ major }) => major === agreed?.major) ?? this.#versions[0];
-    this.#messenger.send(hello.rankInfo.endpoint, this.#encode(message, version));
+    this.#dispatch(message, version, (frame) => this.#messenger.send(hello.rankInfo.endpoint, frame));
   }
 
   /**
@@ -136,7 +142,7 @@ export class ControlChannel {
    */
   reply(origin: FrameOrigin, message: Message, major: number | null = null): void {
     const version = this.#versions.find((spoken) => spoken.major === major) ?? this.#versions[0];
-    this.#messenger.reply(origin, this.#encode(message, version));
+    this.#dispatch(message, version, (frame) => this.#messenger.reply(origin, frame));
   }
 
   /** A peer at its endpoint, anybody else on the connection that it made. */
@@ -160,6 +166,19 @@ export class ControlChannel {
     const own = this.#versions.find(({ major }) => major === agreed?.major) ?? this.#versions[0];
     // What introduces this rank carries its own minor: that is how the other side learns it.
     return type === 'HELLO' || type === 'HELLO_ACK' ? own : (agreed ?? own);
+  }
+
+  #dispatch(message: Message, version: SpokenMajor, leave: (frame: Uint8Array) => void): KvTransceiverError | null {
+    let frame: Uint8Array;
+    try {
+      frame = this.#encode(message, version);
+    } catch (error) {
+      if (!(error instanceof KvTransceiverError)) throw error;
+      this.#counters.add(`unsendable:${message.type}`);
+      return error;
+    }
+    leave(frame);
+    return null;
   }
 
   #encode(message: Message, { major, minor }: SpokenMajor): Uint8Array {

@@ -7,7 +7,7 @@ import { SharedBoundedMap } from './shared-bounded-map.js';
 const REMEMBERED_CANCELS = 16384;
 /** Peers that cancelled one of them: all but one guessed its id, unless they are of one instance. */
 const MAX_CANCELLERS = 8;
-/** REQUEST_DATA of requests that are not here yet. A receiver beyond it repeats until there is room, or cancels, and that is answered. */
+/** REQUEST_DATA of requests that are not here yet. A receiver beyond it is told so, and repeats until there is room, or cancels. */
 const MAX_EARLY_REQUESTS = 16384;
 /** Slots that they name together: 64 MiB. */
 const MAX_EARLY_SLOTS = 16 * 1024 * 1024;

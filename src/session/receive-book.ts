@@ -25,6 +25,8 @@ export interface TicketHolder {
 export class ReceiveBook {
   readonly #counters: Counters;
   readonly #byRequest = new Map<RequestId, RxSession>();
+  /** The newest of each id. */
+  readonly #byRid = new Map<bigint, RxSession>();
   readonly #byTicket = new Map<bigint, TicketHolder>();
   readonly #noted = new BoundedMap<bigint, Peer>(REMEMBERED_NOTES);
 
@@ -43,6 +45,12 @@ export class ReceiveBook {
 
   has(request: RequestId): boolean {
     return this.#byRequest.has(request);
+  }
+
+  /** The receive of this id that has no outcome yet: one that only waits for its writers to drain is over, and may be tried again. */
+  openOf(rid: bigint): RxSession | undefined {
+    const session = this.#byRid.get(rid);
+    return session?.outcome === null ? session : undefined;
   }
 
   of(request: RequestId): RxSession | undefined {
@@ -74,6 +82,7 @@ export class ReceiveBook {
 
   add(session: RxSession): void {
     this.#byRequest.set(session.request.id, session);
+    this.#byRid.set(session.rid, session);
   }
 
   /** From now on the writer's ticket is live. */
@@ -88,5 +97,6 @@ export class ReceiveBook {
   remove(session: RxSession): void {
     for (const writer of session.writers) this.fence(writer);
     this.#byRequest.delete(session.request.id);
+    if (this.#byRid.get(session.rid) === session) this.#byRid.delete(session.rid);
   }
 }

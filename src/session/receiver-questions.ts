@@ -1,3 +1,4 @@
+import type { Clock } from '../clock.js';
 import {
   type KvTransceiverError,
   NotAssignedError,
@@ -10,6 +11,7 @@ import {
 import type { RankPlaceInDp } from '../mapping/index.js';
 import type { FrameOrigin } from '../wire/index.js';
 import type { Cancel, RequestData, StatusQuery, WriterOutcomeName } from '../wire/messages.js';
+import { AnswerShare } from './answer-share.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel, Correspondent } from './control-channel.js';
 import type { Counters } from './counters.js';
@@ -20,13 +22,14 @@ import { mayCancelUnasked, receiverRefusal } from './receiver-admission.js';
 import { type Standing, standingOf } from './request-owner.js';
 import { type SendTask, sliceResultOf } from './send-task.js';
 import type { TxSession } from './tx-session.js';
-import { emptyReport, type WriterReports } from './writer-reports.js';
+import { emptyReport, noRoomReport, type WriterReports } from './writer-reports.js';
 
 /** Of why somebody cancels: it is remembered for every request that is not here yet, and in every answer. */
 const MAX_KEPT_REASON_BYTES = 256;
 
 /** What the questions are about, and what an answer may start or end. */
 export interface QuestionsOptions {
+  readonly clock: Clock;
   readonly channel: ControlChannel;
   readonly counters: Counters;
   readonly reports: WriterReports;
@@ -52,11 +55,13 @@ export class ReceiverQuestions {
   readonly #o: QuestionsOptions;
   readonly #reports: WriterReports;
   readonly #early: EarlyRequests;
+  readonly #roomAnswers: AnswerShare;
 
   constructor(options: QuestionsOptions) {
     this.#o = options;
     this.#reports = options.reports;
     this.#early = options.early;
+    this.#roomAnswers = new AnswerShare(options.clock);
   }
 
   onRequestData(peer: Peer, message: RequestData): void {
@@ -86,6 +91,7 @@ export class ReceiverQuestions {
       const kept = this.#early.keep(peer, message);
       if (kept !== 'kept') {
         this.#o.counters.add(`early_requests_${kept}`);
+        this.#noRoom(peer, rid, ticket);
         return;
       }
     }
@@ -179,7 +185,7 @@ export class ReceiverQuestions {
     for (const early of this.#early.take(rid)) {
       const refusal = this.#refusal(early.message, early.peer, session, 'unknown');
       if (outcome === 'cancelled' && error !== null) this.answerEarly(early, 'CANCELLED', error);
-      else if (refusal !== null) this.#refuse(early.peer, early.message, refusal);
+      else if (refusal !== null) this.#refuseEarly(early, refusal);
     }
   }
 
@@ -202,9 +208,15 @@ export class ReceiverQuestions {
     this.#reports.answer(peer, emptyReport(rid, ticket, 'REFUSED', error));
   }
 
-  answerEarly(early: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
-    const { rid, ticket } = early.message;
-    this.#reports.answer(early.peer, emptyReport(rid, ticket, outcome, error));
+  /** It was ACCEPTED, and waits for a report without asking again: so the report is repeated until it is acknowledged. */
+  answerEarly({ peer, message }: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
+    const { rid, ticket } = message;
+    this.#reports.publish(peer.endpoint, emptyReport(rid, ticket, outcome, error));
+  }
+
+  #refuseEarly(early: EarlyRequest, error: KvTransceiverError): void {
+    this.#o.counters.add(`request_data_refused:${error.code}`);
+    this.answerEarly(early, 'REFUSED', error);
   }
 
   sliceResult(task: SendTask, rid: bigint): void {
@@ -217,7 +229,7 @@ export class ReceiverQuestions {
       const { peer, message } = early;
       const standing = this.#standing(session, peer);
       const refusal = this.#refusal(message, peer, session, standing);
-      if (refusal !== null) this.#refuse(peer, message, refusal);
+      if (refusal !== null) this.#refuseEarly(early, refusal);
       else if (standing === 'owner') this.#o.register(session, peer, message);
       else this.#early.keepAgain(early);
     }
@@ -318,6 +330,11 @@ export class ReceiverQuestions {
           `request ${rid} was computed, and this process does not know it: it took the place of the one that did`,
           failure,
         );
+  }
+
+  /** Not remembered, unlike other answers: the same question is kept when it comes again and there is room. */
+  #noRoom(peer: Peer, rid: bigint, ticket: bigint): void {
+    if (this.#roomAnswers.take(peer)) this.#o.channel.send(peer.endpoint, noRoomReport(rid, ticket));
   }
 
   #accepted(peer: Peer, rid: bigint, ticket: bigint): void {

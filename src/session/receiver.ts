@@ -17,6 +17,7 @@ import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messag
 import { formatTraceparent } from '../wire/trace-context.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { NO_TAIL, type Settled } from './cache-transceiver.js';
+import type { CallbackGuard } from './callback-guard.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
@@ -31,7 +32,9 @@ import { salvageableTokens } from './salvage.js';
 import { readTrace } from './trace-reader.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import type { TransferObservers } from './transfer-observer.js';
+import { requireTransferable } from './transferable-request.js';
 import { WriterAsking } from './writer-asking.js';
+import { isNoRoom } from './writer-reports.js';
 import { WriterTalk } from './writer-talk.js';
 
 export interface ReceiverOptions {
@@ -58,6 +61,7 @@ export interface ReceiverOptions {
   readonly forget: (peer: Peer, why: string) => void;
   readonly onSettled: (settled: Settled) => void;
   readonly onWarning: (message: string) => void;
+  readonly guard: CallbackGuard;
 }
 
 /**
@@ -79,7 +83,14 @@ export class Receiver {
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
-    this.#talk = new WriterTalk(options);
+    this.#talk = new WriterTalk({
+      ...options,
+      onUnsendable: (session, writer, error) => {
+        // It heard nothing, so that there is nothing to take back.
+        writer.asked = false;
+        this.#writerFailed(session, writer, error);
+      },
+    });
     this.#book = new ReceiveBook(options.counters);
     this.#farewells = new Farewells(options);
     this.#asking = new WriterAsking({
@@ -112,14 +123,21 @@ export class Receiver {
     const endpoint = request.disagg?.ctxInfoEndpoint ?? null;
     if (endpoint === null)
       throw new ArgumentError(`request ${request.id} has no disagg.ctxInfoEndpoint: nobody to receive its cache from`);
+    requireTransferable(request);
     if (this.#book.has(request.id)) throw new ArgumentError(`request ${request.id} is already being received`);
+    const rid = requestKey(request);
+    const other = this.#book.openOf(rid);
+    if (other !== undefined)
+      throw new ArgumentError(
+        `request ${request.id}: its disaggregated id ${rid} is that of request ${other.request.id}, which is being received; ids are unique among live requests`,
+      );
     const wantsAux = request.disagg?.scheduleStyle === 'generation_first';
     if (wantsAux && this.#o.aux.slotCount === 0)
       throw new RequestTooLargeError(
         `request ${request.id} is generation first and needs an aux slot, this server has none: raise auxSlotCount`,
       );
     const session = new RxSession({
-      rid: requestKey(request),
+      rid,
       request,
       infoEndpoint: endpoint,
       runs: destinationRuns(this.#o.cache, request, this.#o.self),
@@ -130,7 +148,7 @@ export class Receiver {
     this.#o.ledger.acquire(request.id, request.promptTokens.length);
     this.#book.add(session);
     this.#known.add(request);
-    const { rid, startedAtMs: atMs } = session;
+    const { startedAtMs: atMs } = session;
     const trace = readTrace(request.disagg?.traceparent, 'request', this.#o.counters);
     session.traceparent =
       this.#o.observers.current?.onStarted({ request, rid, side: 'generation', atMs, trace }) ??
@@ -144,6 +162,8 @@ export class Receiver {
   cancel(request: LlmRequest, reason: string): boolean {
     const session = this.#book.of(request.id);
     if (session === undefined) {
+      // Another request of the same id was refused, and nothing of the one that is here is its to end.
+      if (this.#book.openOf(requestKey(request)) !== undefined) return true;
       this.#neverAsked(request, reason);
       return true;
     }
@@ -276,6 +296,11 @@ export class Receiver {
     const live = this.#book.live(peer, report);
     if (live === null) return;
     const { session, writer } = live;
+    if (isNoRoom(report)) {
+      writer.heardAtMs = this.#o.clock.now();
+      writer.hadNoRoom = true;
+      return;
+    }
     this.#heard(writer);
     // Until it is drained a cancelled writer is asked again: its later word may have gone nowhere.
     if (report.drained) this.#talk.stopCancelling(writer);
@@ -287,7 +312,7 @@ export class Receiver {
     const wasOpen = session.outcome === null;
     if (wasOpen) this.#judge(session, writer, report);
     // Giving back costs time with each block of the prompt, and somebody waits for what has just arrived.
-    if (wasOpen && session.outcome !== null) void this.#o.clock.nextTurn().then(() => this.#releaseIfDrained(session));
+    if (wasOpen && session.outcome !== null) this.#releaseSoon(this.#o.clock.nextTurn(), session);
     else this.#releaseIfDrained(session);
   }
 
@@ -307,21 +332,34 @@ export class Receiver {
     const now = this.#o.clock.now();
     this.#giveAuxSlots();
     this.#farewells.sweep();
-    for (const session of this.#book.sessions) {
-      if (session.outcome === null) {
-        this.#expire(session, now);
-        if (session.outcome !== null) continue;
-        for (const writer of session.writers)
-          if (session.wants(writer) && this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer);
-      } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
-        const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
-        this.#o.counters.add('released_unproven');
-        this.#o.onWarning(
-          `request ${session.rid}: pages released without proof that ${writers.join(', ')} stopped writing, ` +
-            `${this.#o.limits.kvTransferTimeoutMs} ms after it ${session.outcome}`,
-        );
-        this.#release(session);
-      }
+    for (const session of this.#book.sessions) this.#guarded(session, () => this.#sweepOne(session, now));
+  }
+
+  #sweepOne(session: RxSession, now: number): void {
+    if (session.outcome === null) {
+      this.#expire(session, now);
+      if (session.outcome !== null) return;
+      for (const writer of session.writers)
+        if (session.wants(writer) && this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer);
+    } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
+      const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
+      this.#o.counters.add('released_unproven');
+      this.#o.onWarning(
+        `request ${session.rid}: pages released without proof that ${writers.join(', ')} stopped writing, ` +
+          `${this.#o.limits.kvTransferTimeoutMs} ms after it ${session.outcome}`,
+      );
+      this.#release(session);
+    }
+  }
+
+  /** What goes wrong with one receive under a timer ends that one. */
+  #guarded(session: RxSession, action: () => void): void {
+    const { guard } = this.#o;
+    try {
+      action();
+    } catch (cause) {
+      const error = guard.caught(`request ${session.rid}`, cause);
+      guard.run(`the end of request ${session.rid}`, () => this.#end(session, 'failed', error));
     }
   }
 
@@ -479,7 +517,12 @@ export class Receiver {
       progress: 'noProgressTimeoutMs',
       transfer: 'kvTransferTimeoutMs',
     } as const;
-    const what = this.#auxWaiters.has(session) ? 'no aux slot became free' : 'nothing';
+    const hadNoRoom = silent.some((writer) => writer.hadNoRoom && !writer.accepted);
+    const what = this.#auxWaiters.has(session)
+      ? 'no aux slot became free'
+      : hadNoRoom
+        ? 'no room for its question, and no request,'
+        : 'nothing';
     const text = `request ${session.rid} from ${writers}: ${what} within ${expired.limitMs} ms (${setting[expired.clock]})`;
     const failure = { requestId: session.rid.toString(), peer: writers, details: { clock: expired.clock } };
     this.#end(session, 'failed', new TransferTimeoutError(text, failure));
@@ -511,7 +554,7 @@ export class Receiver {
   #settled(session: RxSession, firstTokens: readonly number[]): void {
     if (session.outcome === null) return;
     for (const { ticket } of session.writers)
-      void this.#o.inbound?.end(ticket).then(() => this.#releaseIfDrained(session));
+      if (this.#o.inbound !== null) this.#releaseSoon(this.#o.inbound.end(ticket), session);
     const slices = Math.max(0, ...session.expected.map((writer) => writer.reportedSlices));
     this.#o.onSettled({
       request: session.request,
@@ -534,6 +577,12 @@ export class Receiver {
         tail: { ...NO_TAIL, reportedAtMs: session.reportedAtMs },
       },
     });
+  }
+
+  #releaseSoon(when: Promise<unknown>, session: RxSession): void {
+    void when.then(() =>
+      this.#o.guard.run(`the pages of request ${session.rid}`, () => this.#releaseIfDrained(session)),
+    );
   }
 
   #releaseIfDrained(session: RxSession): void {

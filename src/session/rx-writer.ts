@@ -26,6 +26,8 @@ export class RxWriter {
   peer: Peer | null = null;
   asked = false;
   accepted = false;
+  /** It had no room for the question, which is asked on. */
+  hadNoRoom = false;
   sliceCount = 0;
   lastSliceSeen = false;
   /** When it last said anything of this ticket, and when it was last asked for a word. */

@@ -2,6 +2,7 @@ import type { NoteOutcome, ReadyEvent, SubmissionNotice, TransferAgent } from '.
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
+  ArgumentError,
   InternalError,
   KvTransceiverError,
   type PeerLostError,
@@ -18,6 +19,7 @@ import { ArmedReports, doneReport } from './armed-reports.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
 import type { SendReceipt, Settled } from './cache-transceiver.js';
+import type { CallbackGuard } from './callback-guard.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
@@ -31,6 +33,7 @@ import { SendTask } from './send-task.js';
 import type { SendWatch } from './send-watch.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
+import { requireTransferable } from './transferable-request.js';
 import { type TxEnding, TxReceiver, TxSession, type TxSlice } from './tx-session.js';
 import { txTimings } from './tx-timings.js';
 import { WriterReports } from './writer-reports.js';
@@ -55,6 +58,7 @@ export interface SenderOptions {
   /** The peer at this endpoint. */
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
+  readonly guard: CallbackGuard;
   readonly onSettled: (settled: Settled) => void;
   /** Something `receiverReady` answers has changed. */
   readonly onReceivers: () => void;
@@ -112,6 +116,11 @@ export class Sender {
     return { sessions: [...this.#sessions.values()], early: this.#early.count, openReports: this.#reports.openCount };
   }
 
+  /** Somebody has not acknowledged how his request ended. */
+  hasOpenReports(isLive: (endpoint: string) => boolean): boolean {
+    return this.#reports.hasOpen(isLive);
+  }
+
   /** Adds the endpoints whose silence matters now. */
   addBusyEndpoints(endpoints: Set<string>): void {
     for (const session of this.#sessions.values())
@@ -121,7 +130,7 @@ export class Sender {
   /** False until every expected receiver asked. A request that can never be sent settles as failed instead. */
   receiverReady(request: LlmRequest): boolean {
     const rid = requestKey(request);
-    const session = this.#sessions.get(rid);
+    const session = this.#liveOf(rid, request);
     if (session !== undefined) return session.outcome === null && session.receiverReady;
     if (this.#retired.has(rid)) return false;
     return this.#create(rid, request).receiverReady;
@@ -150,6 +159,8 @@ export class Sender {
   cancel(request: LlmRequest, reason: string): boolean {
     const rid = requestKey(request);
     const session = this.#sessions.get(rid);
+    // Another request of the same id was refused, and nothing of the one that is here is its to end.
+    if (session !== undefined && session.request !== request) return true;
     if (session === undefined) {
       if (!this.#retired.has(rid)) {
         const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: rid.toString(), drained: true });
@@ -182,35 +193,46 @@ export class Sender {
 
   onCompletions(batch: readonly SubmissionNotice[]): void {
     for (const notice of batch) {
-      if (notice.kind === 'note') {
-        this.#onNote(notice);
-        continue;
-      }
-      const entry = this.#tasks.get(notice.submission);
-      if (entry === undefined) {
-        this.#o.counters.add('unknown_completion');
-        continue;
-      }
-      const { task, session } = entry;
-      if (notice.kind === 'released') task.sourceReleased();
-      else if (notice.kind === 'drained') task.becameDrained();
-      else task.settled(notice);
-      if (task.drained) this.#tasks.delete(notice.submission);
-      session.clocks.progress();
-      if (notice.kind === 'completion') {
-        task.heardAtMs = this.#o.clock.now();
-        this.#onTaskEnded(session, task);
-      }
-      this.#advance(session);
+      const entry = (notice.kind === 'note' ? this.#armed : this.#tasks).get(notice.submission);
+      if (entry === undefined) this.#o.counters.add('unknown_completion');
+      else this.#guarded(entry.session, () => this.#onNotice(notice));
+    }
+  }
+
+  #onNotice(notice: SubmissionNotice): void {
+    if (notice.kind === 'note') {
+      this.#onNote(notice);
+      return;
+    }
+    const entry = this.#tasks.get(notice.submission);
+    if (entry === undefined) return;
+    const { task, session } = entry;
+    if (notice.kind === 'released') task.sourceReleased();
+    else if (notice.kind === 'drained') task.becameDrained();
+    else task.settled(notice);
+    if (task.drained) this.#tasks.delete(notice.submission);
+    session.clocks.progress();
+    if (notice.kind === 'completion') {
+      task.heardAtMs = this.#o.clock.now();
+      this.#onTaskEnded(session, task);
+    }
+    this.#advance(session);
+  }
+
+  /** What goes wrong with one request under a timer or a completion ends that one, and the others of the batch are still heard. */
+  #guarded(session: TxSession, action: () => void): void {
+    const { guard } = this.#o;
+    try {
+      action();
+    } catch (cause) {
+      const error = guard.caught(`request ${session.rid}`, cause);
+      guard.run(`the end of request ${session.rid}`, () => this.#end(session, 'failed', error));
     }
   }
 
   #onNote({ submission, isSent }: NoteOutcome): void {
     const armed = this.#armed.get(submission);
-    if (armed === undefined) {
-      this.#o.counters.add('unknown_completion');
-      return;
-    }
+    if (armed === undefined) return;
     const { session, receiver } = armed;
     this.#armed.delete(submission);
     receiver.noted(isSent ? 'send' : 'drop');
@@ -226,7 +248,10 @@ export class Sender {
     const pending = [...this.#auxPending];
     this.#auxPending.clear();
     for (const session of pending)
-      if (session.outcome === null) for (const receiver of session.receivers.values()) this.#sendAux(session, receiver);
+      this.#guarded(session, () => {
+        for (const receiver of session.receivers.values())
+          if (session.outcome === null) this.#sendAux(session, receiver);
+      });
   }
 
   sweep(): void {
@@ -246,7 +271,8 @@ export class Sender {
           ? `request ${session.rid}: ${missingReceivers(session)} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
           : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
       const failure = { requestId: session.rid.toString(), peer, details: { clock: expired.clock } };
-      this.#end(session, 'failed', new TransferTimeoutError(text, failure));
+      const error = new TransferTimeoutError(text, failure);
+      this.#guarded(session, () => this.#end(session, 'failed', error));
     }
     this.flushAux();
   }
@@ -262,7 +288,7 @@ export class Sender {
 
   #session(request: LlmRequest): TxSession {
     const rid = requestKey(request);
-    const session = this.#sessions.get(rid) ?? (this.#retired.has(rid) ? undefined : this.#create(rid, request));
+    const session = this.#liveOf(rid, request) ?? (this.#retired.has(rid) ? undefined : this.#create(rid, request));
     if (session !== undefined && session.outcome === null) return session;
     const why = session?.error ?? this.#retired.get(rid) ?? null;
     throw new SessionRetiredError(
@@ -271,7 +297,19 @@ export class Sender {
     );
   }
 
+  /** @throws ArgumentError when the id is another request's: its slices would be taken for this one's */
+  #liveOf(rid: bigint, request: LlmRequest): TxSession | undefined {
+    const session = this.#sessions.get(rid);
+    if (session?.outcome === null && session.request !== request)
+      throw new ArgumentError(
+        `request ${request.id}: its disaggregated id ${rid} is that of request ${session.request.id}, which is being sent; ids are unique among live requests`,
+      );
+    return session;
+  }
+
+  /** @throws ArgumentError, RequestTooLargeError for what cannot travel */
   #create(rid: bigint, request: LlmRequest): TxSession {
+    requireTransferable(request);
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
     const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
@@ -411,13 +449,19 @@ export class Sender {
       // Every slot is in use: the next completion frees one and the sweep tries again; the transfer clock bounds it.
       if (this.#o.aux.freeCount === 0) return;
       session.auxSlot = this.#o.aux.allocate();
-      this.#o.aux.pack(session.auxSlot, {
-        firstTokens: [firstToken],
-        firstLogProbs: request.outputLogProbs?.slice(0, 1) ?? [],
-        draftTokens: request.disagg?.draftTokens ?? [],
-        promptLen: request.promptTokens.length,
-        cachedTokens: request.prepopulatedLen,
-      });
+      try {
+        this.#o.aux.pack(session.auxSlot, {
+          firstTokens: [firstToken],
+          firstLogProbs: request.outputLogProbs?.slice(0, 1) ?? [],
+          draftTokens: request.disagg?.draftTokens ?? [],
+          promptLen: request.promptTokens.length,
+          cachedTokens: request.prepopulatedLen,
+        });
+      } catch (cause) {
+        // The slot stays the session's until it closes, and nothing is sent out of it.
+        this.#end(session, 'failed', this.#o.guard.caught(`aux of request ${session.rid}`, cause));
+        return;
+      }
     }
     const plan = planAux(linkOf(receiver).mapping, session.auxSlot, receiver.remoteAuxSlot);
     receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, plan.stats.bytes);
@@ -425,13 +469,9 @@ export class Sender {
   }
 
   #end(session: TxSession, outcome: TxEnding['outcome'], error: KvTransceiverError): void {
-    if (session.outcome !== null) return;
-    if (session.isBeingTold) {
-      session.endOnceTold(outcome, error);
-    } else {
-      session.decide(outcome, error);
-      this.#settled(session);
-    }
+    if (session.outcome === null && session.isBeingTold) session.endOnceTold(outcome, error);
+    else if (session.decide(outcome, error)) this.#settled(session);
+    else return;
     for (const task of session.tasks) if (!task.ended) this.#o.agent.cancel(task.id);
     this.#advance(session);
   }

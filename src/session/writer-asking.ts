@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.js';
-import { CompatibilityError, KvTransceiverError } from '../errors.js';
+import { CompatibilityError, type KvTransceiverError } from '../errors.js';
 import { expectedBytes, mapRanks, type PeerMapping, type RankInfo } from '../mapping/index.js';
+import type { CallbackGuard } from './callback-guard.js';
 import type { Counters } from './counters.js';
 import type { InboundSlots } from './inbound-slots.js';
 import { instanceFinding } from './instance-identity.js';
@@ -19,6 +20,7 @@ export interface WriterAskingOptions {
   readonly talk: WriterTalk;
   readonly clock: Clock;
   readonly counters: Counters;
+  readonly guard: CallbackGuard;
   readonly newTicket: () => bigint;
   readonly peerAt: (endpoint: string) => Peer | null;
   /** The same, if it is known to be there still: a question that nobody heard costs the request. */
@@ -122,8 +124,10 @@ export class WriterAsking {
     if (this.#o.inbound === null || peer.link === null) return;
     const { ticket } = writer;
     this.#o.inbound.expect(peer.link, this.#mappingFrom(peer), ticket, session.runs).catch((cause: unknown) => {
-      if (!(cause instanceof KvTransceiverError)) throw cause;
-      if (writer.ticket === ticket) this.#o.onFailed(session, writer, cause);
+      const error = this.#o.guard.caught(`request ${session.rid}: inbound slots`, cause);
+      this.#o.guard.run(`the end of request ${session.rid}`, () => {
+        if (writer.ticket === ticket) this.#o.onFailed(session, writer, error);
+      });
     });
   }
 

@@ -1,5 +1,5 @@
 import type { Clock } from '../clock.js';
-import type { KvTransceiverError } from '../errors.js';
+import { type KvTransceiverError, ResourceError } from '../errors.js';
 import type { WriterOutcomeName, WriterReport } from '../wire/messages.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel, Correspondent } from './control-channel.js';
@@ -47,6 +47,12 @@ export class WriterReports {
     return this.#open.size;
   }
 
+  /** @param to whose reports count */
+  hasOpen(to: (endpoint: string) => boolean): boolean {
+    for (const { endpoint } of this.#open.values()) if (to(endpoint)) return true;
+    return false;
+  }
+
   newest(ticket: bigint): WriterReport | undefined {
     return this.#known.get(ticket);
   }
@@ -64,7 +70,7 @@ export class WriterReports {
     this.#stop(report.ticket);
   }
 
-  /** Sends once: the asker repeats its question when this is lost. */
+  /** Sends once: the asker repeats its question when this is lost. Not to one who was told ACCEPTED, and repeats nothing. */
   answer(to: Correspondent, report: WriterReport): void {
     this.#known.set(report.ticket, report, ownerOf(to));
     this.#channel.tell(to, report);
@@ -124,6 +130,20 @@ export function emptyReport(
     errorCode: error.code,
     message: clipText(error.message),
   };
+}
+
+/**
+ * There are so many questions about requests that are not here yet that this one was not kept: not now. Its receiver goes on asking until its own
+ * clock ends that. It promises nothing, `drained` neither: an earlier copy of the question may be here.
+ */
+export function noRoomReport(rid: bigint, ticket: bigint): WriterReport {
+  const text = `request ${rid} is not here yet, and there is no room for more questions about such; it is kept when it is asked again and there is`;
+  return { ...emptyReport(rid, ticket, 'REFUSED', new ResourceError(text)), drained: false };
+}
+
+/** The one report that is no outcome. */
+export function isNoRoom({ outcome, errorCode, drained }: WriterReport): boolean {
+  return outcome === 'REFUSED' && errorCode === 'ERR_KVT_RESOURCE' && !drained;
 }
 
 /** Strangers share one: they make connections as they like. */

@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.js';
+import type { KvTransceiverError } from '../errors.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import { Repeater } from './repeater.js';
@@ -20,11 +21,14 @@ export class WriterTalk {
   /** By ticket. */
   readonly #questions: Repeater<bigint>;
   readonly #cancels: Repeater<bigint>;
+  readonly #onUnsendable: (session: RxSession, writer: RxWriter, error: KvTransceiverError) => void;
 
   constructor(options: {
     readonly channel: ControlChannel;
     readonly clock: Clock;
     readonly limits: { readonly transferQueueTimeoutMs: number; readonly noProgressTimeoutMs: number };
+    /** No frame can carry this question. It is not repeated. */
+    readonly onUnsendable: (session: RxSession, writer: RxWriter, error: KvTransceiverError) => void;
   }) {
     this.#channel = options.channel;
     this.#clock = options.clock;
@@ -33,6 +37,7 @@ export class WriterTalk {
     this.#statusIntervalMs = Math.max(MIN_STATUS_INTERVAL_MS, options.limits.noProgressTimeoutMs / 4);
     this.#questions = new Repeater(options.clock);
     this.#cancels = new Repeater(options.clock);
+    this.#onUnsendable = options.onUnsendable;
   }
 
   /** Until it accepted, refused or reported. */
@@ -40,8 +45,8 @@ export class WriterTalk {
     const deadlineMs = session.startedAtMs + this.#queueTimeoutMs;
     const { ticket } = writer;
     const computed = session.isComputed ? ({ isComputed: true } as const) : {};
-    this.#questions.start(ticket, () =>
-      this.#channel.send(writer.endpoint, {
+    this.#questions.start(ticket, () => {
+      const error = this.#channel.send(writer.endpoint, {
         type: 'REQUEST_DATA',
         rid: session.rid,
         ticket,
@@ -53,8 +58,11 @@ export class WriterTalk {
         traceparent: session.traceparent,
         runs: session.runs,
         ...computed,
-      }),
-    );
+      });
+      if (error === null) return;
+      this.stopAsking(writer);
+      this.#onUnsendable(session, writer, error);
+    });
   }
 
   stopAsking(writer: RxWriter): void {

@@ -10,13 +10,15 @@ const MARKS = ['<!-- mutants: made by npm run sim -- --mutants --markdown -->', 
 /**
  * @param options.lives each mutant gets so many request lives, after the scenarios
  * @param options.only parts of names; none = all of them
+ * @param options.share of these, every `of`th from `share` on
  * @param options.jobs mutants at once
  * @param options.markdown a page whose table is renewed, or a file for the table alone
  * @returns the exit status: 0 = every mutant was caught
  */
-export async function runMutants(kit, { lives, only, jobs, markdown }) {
-  const chosen = kit.mutants.filter(({ name }) => only.length === 0 || only.some((part) => name.includes(part)));
-  if (chosen.length === 0) throw new Error(`no mutant has ${JSON.stringify(only)} in its name`);
+export async function runMutants(kit, { lives, only, share: { share, of }, jobs, markdown }) {
+  const named = kit.mutants.filter(({ name }) => only.length === 0 || only.some((part) => name.includes(part)));
+  if (named.length === 0) throw new Error(`no mutant has ${JSON.stringify(only)} in its name`);
+  const chosen = named.filter((_, index) => index % of === share);
   const lines = [];
   const say = (line) => {
     lines.push(line);

@@ -283,10 +283,15 @@ const DISTURBING: ReadonlySet<Fault['kind']> = new Set([
   'jump',
 ]);
 
+function loses(fault: Fault): boolean {
+  return fault.kind === 'loss' || (fault.kind === 'frame' && fault.copies === 0);
+}
+
 function checkQuiet(cluster: Cluster, plan: Plan, asPlanned: boolean): void {
   const { journal } = cluster;
   const calm = !plan.faults.some((fault) => DISTURBING.has(fault.kind));
-  if (calm) cluster.book.checkPropagation();
+  if (plan.faults.every((fault) => !DISTURBING.has(fault.kind) || loses(fault)))
+    cluster.book.checkPropagation(cluster.lostFrames);
   if (calm && plan.shape.joinWithinMs <= 1) checkCancelsHeard(cluster);
   const swift = calm && !plan.faults.some((fault) => fault.kind === 'transfers');
   if (swift && asPlanned)

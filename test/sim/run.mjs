@@ -24,11 +24,13 @@ async function run(args) {
         runs: { type: 'string', default: '20000' },
         only: { type: 'string', multiple: true, default: [] },
         jobs: { type: 'string', default: '1' },
+        share: { type: 'string', default: '0/1' },
         markdown: { type: 'string' },
       },
     });
     const { only, markdown } = values;
-    return runMutants(kit, { lives: count('runs', values), jobs: count('jobs', values), only, markdown });
+    const share = shareOf(values.share);
+    return runMutants(kit, { lives: count('runs', values), jobs: count('jobs', values), only, share, markdown });
   }
   if (args.includes('--jobs')) {
     const { values } = parseArgs({
@@ -51,6 +53,14 @@ function count(option, values) {
   if (!Number.isSafeInteger(value) || value < 1)
     throw new RangeError(`--${option} is ${values[option]}; it must be a whole number from 1`);
   return value;
+}
+
+/** `2/12`: every twelfth, from the third on. */
+function shareOf(text) {
+  const [share, of] = text.split('/').map(Number);
+  if (!Number.isSafeInteger(share) || !Number.isSafeInteger(of) || share < 0 || share >= of)
+    throw new RangeError(`--share is ${text}; it must be K/N with K in [0, N)`);
+  return { share, of };
 }
 
 process.exitCode = await run(process.argv.slice(2));

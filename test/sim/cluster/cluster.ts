@@ -33,6 +33,8 @@ export class Cluster {
   readonly lives: Life[] = [];
   readonly book: SettleBook;
   readonly tickets: TicketBook;
+  /** Frames that the network did not deliver. */
+  lostFrames = 0;
   readonly #plan: Plan;
   readonly #coordinators = new Map<string, DisaggCoordinator>();
   readonly #coordinatorProcess: SimProcess;
@@ -55,6 +57,7 @@ export class Cluster {
     });
     this.network.setRule((frame) => {
       const fate = this.#faulty ? injector.frame(frame) : null;
+      if (fate?.copies === 0) this.lostFrames += 1;
       // A question that is lost or late is not one that the other side knows of.
       if (frame.type === 'REQUEST_DATA' && fate === null) {
         const rid = ridOf(frame.bytes);

@@ -1,5 +1,6 @@
 import { requestKey } from '../../../src/executor/request.js';
 import type { Settled } from '../../../src/session/cache-transceiver.js';
+import { REPEAT_FIRST_MS, REPEAT_MAX_MS } from '../../../src/session/repeater.js';
 import type { Journal } from '../core/journal.js';
 import type { SettleNote } from '../parts/watched-transceiver.js';
 
@@ -120,8 +121,12 @@ export class SettleBook {
     return Number.isFinite(gaveUpAtMs) && gaveUpAtMs - outAtMs > KNOWN_WITHIN_MS;
   }
 
-  /** Only for runs whose network and processes had no fault. */
-  checkPropagation(): void {
+  /**
+   * Only for runs whose processes had no fault, and whose network none but that it lost frames.
+   * @param lostFrames how many: what they said is repeated
+   */
+  checkPropagation(lostFrames: number): void {
+    const boundMs = KNOWN_WITHIN_MS + repeatsMs(lostFrames);
     for (const [rid, { context, generation }] of this.#halves) {
       const askedAtMs = this.asked.get(rid)?.atMs;
       const failed = [...context.values(), ...generation.values()]
@@ -131,7 +136,7 @@ export class SettleBook {
       const last = failed.findLast((half) => this.#canBeTold(rid, half));
       if (first === undefined || last === undefined || askedAtMs === undefined) continue;
       const late = last.atMs - Math.max(first.atMs, last.startedAtMs, askedAtMs);
-      if (late > KNOWN_WITHIN_MS)
+      if (late > boundMs)
         this.#journal.violation(
           'I2 late',
           `${rid.toString(16)}: ${last.server} learnt ${Math.round(late)} ms after ${first.server}`,
@@ -144,4 +149,14 @@ export class SettleBook {
     if (settled.side === 'context') return true;
     return [...(this.asked.get(rid)?.pairs ?? [])].some((pair) => pair.startsWith(`${endpoint}>`));
   }
+}
+
+/** How long something waits for its repeat at most when so many frames get lost: later repeats are further apart, so that one exchange has lost all. */
+function repeatsMs(lostFrames: number): number {
+  let sumMs = 0;
+  for (let lost = 0, delayMs = REPEAT_FIRST_MS; lost < lostFrames; lost++) {
+    sumMs += delayMs;
+    delayMs = Math.min(delayMs * 2, REPEAT_MAX_MS);
+  }
+  return sumMs;
 }

@@ -7,6 +7,7 @@ import type { LlmRequest } from '../../../src/executor/request.js';
 import { flatRank, kvHeadShard, type RankInfo, type RankPlaceInDp } from '../../../src/mapping/index.js';
 import { stageLayers, tensorParallel } from '../../../src/mapping/rank-place.js';
 import type { LocalRankGroup } from '../../../src/rank-group/local-rank-group.js';
+import { INTERNAL_ERROR_LINE } from '../../../src/session/callback-guard.js';
 import { KvCacheTransceiver, type TransceiverCloseReport } from '../../../src/transceiver.js';
 import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
@@ -141,6 +142,7 @@ export class SimServer {
           this.warnings.push(message);
           const unproven = /^request (\d+): pages released without proof/.exec(message);
           if (unproven !== null) this.watched.releasedUnproven(unproven[1] as string);
+          if (message.startsWith(INTERNAL_ERROR_LINE)) violation('threw', message);
           journal.note(10, message.length, 0, () => `${this.name} warns: ${message}`);
         },
         info: (message) => journal.note(11, message.length, 0, () => `${this.name}: ${message}`),

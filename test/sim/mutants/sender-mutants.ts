@@ -181,6 +181,18 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
     replace: "if (isSent) receiver.noted('send');",
   },
   {
+    name: 'the answer to an accepted early question is sent once',
+    file: QUESTIONS,
+    find: 'this.#reports.publish(peer.endpoint, emptyReport(rid, ticket, outcome, error));',
+    replace: 'this.#reports.answer(peer, emptyReport(rid, ticket, outcome, error));',
+  },
+  {
+    name: 'close does not wait for what its peers have to acknowledge',
+    file: 'src/transceiver.ts',
+    find: 'while ((this.#ledger.heldCount > 0 || this.#hasOpenReports()) && clock.now() < deadline)',
+    replace: 'while (this.#ledger.heldCount > 0 && clock.now() < deadline)',
+  },
+  {
     name: 'a request settles twice',
     file: SESSION,
     find: 'if (this.#outcome !== null) return false;',

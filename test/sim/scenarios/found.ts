@@ -1,4 +1,6 @@
 import { SessionRetiredError } from '../../../src/errors.js';
+import { createRequest } from '../../../src/executor/create-request.js';
+import type { DisaggregatedParams } from '../../../src/executor/request.js';
 import {
   CONTEXT,
   DONE,
@@ -11,6 +13,18 @@ import {
   type ScenarioGroup,
   transfers,
 } from './scenario.js';
+
+const CONTEXT_ONLY: DisaggregatedParams = {
+  requestType: 'context_only',
+  scheduleStyle: 'generation_first',
+  ctxRequestId: null,
+  disaggRequestId: null,
+  ctxDpRank: null,
+  ctxInfoEndpoint: null,
+  firstGenTokens: [],
+  draftTokens: [],
+  traceparent: '',
+};
 
 /** What the simulator found in this package, each with the smallest schedule that showed it. */
 export const FOUND: ScenarioGroup = {
@@ -188,6 +202,37 @@ export const FOUND: ScenarioGroup = {
       ),
       expect: { 0: { generation: 'failed', withinMs: 800, code: 'ERR_KVT_TRANSPORT' }, 1: DONE },
       counters: { 'request_data_refused:ERR_KVT_SESSION_RETIRED': 1 },
+    },
+    {
+      name: 'the answer to a question that was accepted before its request came is lost: it is said again',
+      references: [
+        'review: it was sent once, and its receiver, which was accepted, asked no more until it had missed a sign of life',
+      ],
+      plan: plan([request(0, { entrance: 'generation-only' })], [lose('WRITER_REPORT', 1)], {
+        limits: { transferQueueTimeoutMs: 60_000, noProgressTimeoutMs: 40_000, kvTransferTimeoutMs: 60_000 },
+      }),
+      expect: { 0: { generation: 'failed', code: 'ERR_KVT_TRANSFER_CANCELLED', withinMs: 500 } },
+      // Its context half is cancelled before it has begun.
+      prepare: ({ scheduler, contexts, lives }) => {
+        const server = contexts[0]?.server;
+        scheduler.at(40, server?.process ?? null, () => {
+          const disaggRequestId = lives[0]?.rid ?? null;
+          const disagg = { ...CONTEXT_ONLY, disaggRequestId };
+          server?.transceiver.cancelRequest(
+            createRequest({ id: 9_000_000, promptTokens: Uint32Array.of(1), maxTokens: 1, disagg }),
+            'its user left',
+          );
+        });
+      },
+    },
+    {
+      name: 'a server that shuts down stays until its receiver has acknowledged a report that was lost',
+      references: ['review: it left at once, so that a request that it had completed failed at the receiver'],
+      plan: plan(
+        [request(0)],
+        [lose('WRITER_REPORT', 1), { kind: 'shutdown', host: CONTEXT, atMs: 120, restartAfterMs: null }],
+      ),
+      expect: { 0: { ...DONE, withinMs: 500 } },
     },
     {
       name: 'a receiver that took the place of the one that had asked is no loss of the request when it goes too',

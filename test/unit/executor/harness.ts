@@ -31,6 +31,11 @@ export function params(
   };
 }
 
+/** What both servers know a request by; no two live requests of a server share one. */
+export function disaggId(id: number): bigint {
+  return (1n << 41n) + BigInt(id);
+}
+
 export function prompt(length: number, first = 0): Uint32Array {
   return Uint32Array.from({ length }, (_, index) => first + index);
 }
@@ -40,7 +45,7 @@ export function contextRequest(id: number, promptLen: number, rest: Partial<LlmR
     id,
     promptTokens: prompt(promptLen),
     maxTokens: 4,
-    disagg: params('context_only'),
+    disagg: params('context_only', { disaggRequestId: disaggId(id) }),
     transferPolicy: PIPELINED,
     ...rest,
   });
@@ -56,7 +61,7 @@ export function generationRequest(
     id,
     promptTokens: prompt(promptLen),
     maxTokens,
-    disagg: params('generation_only'),
+    disagg: params('generation_only', { disaggRequestId: disaggId(id) }),
     ...rest,
   });
 }

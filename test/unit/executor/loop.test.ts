@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ArgumentError, ConfigError, PeerLostError, StateError } from '../../../src/errors.js';
+import { ArgumentError, ConfigError, KvTransceiverError, PeerLostError, StateError } from '../../../src/errors.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import type { StepReport } from '../../../src/executor/executor-events.js';
 import {
@@ -37,6 +37,42 @@ describe.each(SCHEDULES)('submit, %s', (schedule) => {
     expect(() => h.executor.submit(request)).toThrow(ArgumentError);
     expect(() => h.executor.submit(request)).toThrow(message);
     expect(h.executor.stats().live).toBe(0);
+  });
+
+  it.each([
+    ['a request id below 0', params('context_only', { disaggRequestId: -1n }), /disaggRequestId is -1/],
+    [
+      'a request id of 2^64',
+      params('generation_only', { ctxRequestId: 1n << 64n }),
+      /ctxRequestId is 18446744073709551616/,
+    ],
+    [
+      'a receive from no endpoint',
+      params('generation_only', { ctxInfoEndpoint: 'http://x' }),
+      /ctxInfoEndpoint must be/,
+    ],
+    ['122 draft tokens', params('context_only', { draftTokens: Array(122).fill(1) }), /122 draft tokens do not fit/],
+  ])('refuses %s: no frame or slot could carry it', (_, disagg, message) => {
+    const h = harness({ schedule });
+    const request = createRequest({ ...valid, disagg });
+    expect(() => h.executor.submit(request)).toThrow(KvTransceiverError);
+    expect(() => h.executor.submit(request)).toThrow(message);
+    expect(h.executor.stats().live).toBe(0);
+  });
+
+  it('refuses another request under the disaggregated id of a live one, of its own role', async () => {
+    const h = harness({ schedule });
+    const disagg = contextRequest(1, 8).disagg;
+    h.executor.submit(contextRequest(1, 8));
+    expect(() => h.executor.submit(contextRequest(2, 8, { disagg }))).toThrow(/is that of request 1; ids are unique/);
+    expect(h.executor.stats().live).toBe(1);
+    h.executor.submit(generationRequest(3, 8, 3, { disagg: generationRequest(1, 8).disagg }));
+    await h.clock.turn(5);
+    h.executor.cancel(1);
+    await h.clock.turn(20);
+    expect(h.take().filter((line) => line.startsWith('finished 1 cancelled'))).toHaveLength(1);
+    h.executor.submit(contextRequest(2, 8, { disagg }));
+    expect(h.executor.stats().live).toBe(2);
   });
 
   it('refuses an id in use, and takes it again once it is free', async () => {

@@ -9,6 +9,7 @@ import { salvageableTokens } from '../../../src/session/salvage.js';
 import { VerifiedPrefix } from '../../../src/session/verified-prefix.js';
 import { chooseWriters } from '../../../src/session/writer-choice.js';
 import { type Rank, type RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
+import { questionTo, speak } from './under-way.js';
 
 function info(place: Partial<RankInfo>, tokensPerBlock = 4): RankInfo {
   const whole = { ...SINGLE_RANK, layersPerStage: [4], ...place };
@@ -191,21 +192,21 @@ describe('who may be a receiver', () => {
     const sent = world.place(context, 'context');
     const endpoint = context[0]?.transceiver.endpoint ?? '';
     const received = world.place(generation, 'generation', { endpoint });
-    const [twice] = world.place(generation, 'generation', { endpoint, firstSlot: 1 }) as [RankRequest];
     const [foreign] = world.place([other], 'generation', { endpoint }) as [RankRequest];
     const [first, second] = received as [RankRequest, RankRequest];
     world.ask([first]);
     await world.run(50);
     expect(sent[0]?.rank.transceiver.receiverReady(sent[0].request)).toBe(false);
-    world.ask([twice, foreign]);
+    const twice = { ...questionTo(world, context[0] as Rank), ticket: 0x7777n };
+    speak(world, first.rank, context[0] as Rank, twice);
+    world.ask([foreign]);
     await world.run(50);
-    const errors = [twice, foreign].map(
-      ({ rank, request }) => rank.settled.find((settled) => settled.request === request)?.error,
-    );
-    expect(errors[0]).toMatchObject({ details: { remoteCode: 'ERR_KVT_SESSION_RETIRED' } });
-    expect(errors[0]?.message).toContain('cancel the earlier attempt first');
-    expect(errors[1]).toMatchObject({ details: { remoteCode: 'ERR_KVT_COMPATIBILITY' } });
-    expect(errors[1]?.message).toContain('another instance');
+    const answer = world.network.log.find(({ message }) => 'ticket' in message && message.ticket === twice.ticket);
+    expect(answer?.message).toMatchObject({ outcome: 'REFUSED', errorCode: 'ERR_KVT_SESSION_RETIRED', drained: true });
+    expect(answer?.message).toMatchObject({ message: expect.stringContaining('cancel the earlier attempt first') });
+    const refused = foreign.rank.settled.find((settled) => settled.request === foreign.request)?.error;
+    expect(refused).toMatchObject({ details: { remoteCode: 'ERR_KVT_COMPATIBILITY' } });
+    expect(refused?.message).toContain('another instance');
     world.ask([second]);
     await world.run(50);
     world.chunk(sent, 0, 16);

@@ -1,0 +1,39 @@
+import { ArgumentError, RequestTooLargeError } from '../errors.js';
+import { type LlmRequest, requestKey } from '../executor/request.js';
+import { isEndpoint } from '../wire/endpoint.js';
+import { AUX_MAX_TOKENS } from './aux-buffer.js';
+
+const MAX_REQUEST_ID = 0xffff_ffff_ffff_ffffn;
+/** Of an aux slot: the rest is for the first token and its log-prob. */
+export const MAX_DRAFT_TOKENS: number = AUX_MAX_TOKENS - 2;
+
+/**
+ * What no frame and no aux slot can carry is refused where the request comes in: behind that it would be found out by a timer or a completion,
+ * where nobody waits for the error.
+ * @throws ArgumentError for an id that is no u64, a `ctxInfoEndpoint` that is none
+ * @throws RequestTooLargeError for more draft tokens than fit beside the first token
+ */
+export function requireTransferable(request: LlmRequest): void {
+  const { id, disagg } = request;
+  if (disagg === null) return;
+  const rid = requestKey(request);
+  if (typeof rid !== 'bigint' || rid < 0n || rid > MAX_REQUEST_ID)
+    throw new ArgumentError(
+      `request ${id}: disagg.${disagg.ctxRequestId === null ? 'disaggRequestId' : 'ctxRequestId'} is ${String(rid)}; it must be a bigint in [0, 2^64)`,
+    );
+  const { requestType, scheduleStyle, draftTokens, ctxInfoEndpoint } = disagg;
+  if (requestType === 'generation_only' && ctxInfoEndpoint !== null && !isEndpoint(ctxInfoEndpoint))
+    throw new ArgumentError(
+      `request ${id}: disagg.ctxInfoEndpoint must be tcp://host:port, the control endpoint of a context rank, got ${shown(ctxInfoEndpoint)}`,
+    );
+  if (requestType === 'context_only' && scheduleStyle === 'generation_first' && draftTokens.length > MAX_DRAFT_TOKENS)
+    throw new RequestTooLargeError(
+      `request ${id}: ${draftTokens.length} draft tokens do not fit an aux slot beside the first token; send at most ${MAX_DRAFT_TOKENS}, or use scheduleStyle 'context_first'`,
+    );
+}
+
+/** It may be long, and it is somebody else's. */
+function shown(endpoint: unknown): string {
+  const text = JSON.stringify(endpoint) ?? String(endpoint);
+  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+}
