@@ -481,7 +481,7 @@ bool BouncePath::close() {
   waiting_.clear();
   poll_writes(std::chrono::steady_clock::now());
   link_.reset();
-  if (!mover_->is_idle()) {
+  if (!mover_->is_idle() || mover_->has_lost()) {
     // A kernel may still read or write the arena and the pages: all of it is given up as it is.
     (void)mover_.release();
     (void)device_arena_.release();
