@@ -517,8 +517,9 @@ TEST(BounceProcesses, AStoppedWriterKeepsItsRegionsUntilItGoesOnOrEnds) {
     const auto at = [&gauges](BounceGauge gauge) { return gauges->at(static_cast<std::size_t>(gauge)); };
     const auto await = [](const auto& is_so) {
       const auto until = std::chrono::steady_clock::now() + 10s;
-      while (!is_so() && std::chrono::steady_clock::now() < until) std::this_thread::yield();
-      return is_so();
+      bool so = is_so();
+      for (; !so && std::chrono::steady_clock::now() < until; so = is_so()) std::this_thread::yield();
+      return so;
     };
     OtherProcess other(true, host_factory(small_arena()));
     Agent reader(watched(gauges));
