@@ -153,6 +153,7 @@ void BouncePath::watch(PeerId peer, const BounceMetadata& head) {
 void BouncePath::lose_bounce(PeerId peer, bool is_proven) {
   const TimePoint now = std::chrono::steady_clock::now();
   offered_.erase(peer);
+  has_changed_ = true;
   if (bounced_.erase(peer) > 0) {
     writer_.remove_peer(peer, now);
     reader_.remove_peer(peer, is_proven, now);
