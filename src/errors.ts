@@ -23,6 +23,7 @@ export const ERROR_CODES = {
   ERR_KVT_TRANSFER_CANCELLED: { retryable: false },
   ERR_KVT_PEER_LOST: { retryable: true },
   ERR_KVT_TRANSPORT: { retryable: true },
+  ERR_KVT_DEVICE_LOST: { retryable: false },
   ERR_KVT_SESSION_RETIRED: { retryable: false },
   ERR_KVT_NOT_ASSIGNED: { retryable: false },
   ERR_KVT_INTERNAL: { retryable: false },
@@ -142,6 +143,7 @@ export type TransferErrorCode =
   | 'ERR_KVT_TRANSFER_CANCELLED'
   | 'ERR_KVT_PEER_LOST'
   | 'ERR_KVT_TRANSPORT'
+  | 'ERR_KVT_DEVICE_LOST'
   | 'ERR_KVT_SESSION_RETIRED'
   | 'ERR_KVT_NOT_ASSIGNED';
 
@@ -190,6 +192,13 @@ export class PeerLostError extends TransferError {
 export class TransportError extends TransferError {
   constructor(message: string, failure?: TransferFailure) {
     super('ERR_KVT_TRANSPORT', message, failure);
+  }
+}
+
+/** The GPU is lost to this process: nothing on it works again until the process is started anew. The message has the driver's text. */
+export class DeviceLostError extends TransferError {
+  constructor(message: string, failure?: TransferFailure) {
+    super('ERR_KVT_DEVICE_LOST', message, failure);
   }
 }
 

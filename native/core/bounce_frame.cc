@@ -102,7 +102,7 @@ Status decode_body(Reader* in, BounceFrame* out) {
       const auto refusal = in->get<std::uint32_t>();
       (void)in->get<std::uint32_t>();
       if (refusal < static_cast<std::uint32_t>(BounceRefusal::kEnded) ||
-          refusal > static_cast<std::uint32_t>(BounceRefusal::kCancelled)) {
+          refusal > static_cast<std::uint32_t>(BounceRefusal::kArenaLost)) {
         return refuse("unknown refusal " + std::to_string(refusal));
       }
       out->refusal = static_cast<BounceRefusal>(refusal);
@@ -139,6 +139,9 @@ const char* to_text(BounceRefusal refusal) {
       return "the request made no progress";
     case BounceRefusal::kCancelled:
       return "the request was cancelled";
+    case BounceRefusal::kArenaLost:
+      return "its bounce arena has no room left: the rest may still be written by agents that are gone without a word; "
+             "end their processes, or open the receiving agent again, if need be with a larger kvCacheBounceSizeMb";
   }
   return "unknown";
 }

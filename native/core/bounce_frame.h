@@ -23,7 +23,7 @@ namespace kvt {
 // Little endian. Header: magic u32, version u8, type u8, zero u16, request u64, ticket u64. Frames may be lost, doubled
 // and overtake each other; none is larger than kMaxFrameBytes.
 inline constexpr std::size_t kMaxBounceFrameBytes = 4096;
-inline constexpr std::uint16_t kBounceVersion = 1;
+inline constexpr std::uint16_t kBounceVersion = 2;
 inline constexpr std::size_t kMaxWantGroups = 8;
 inline constexpr std::size_t kMaxWantSlots = 896;
 inline constexpr std::size_t kMaxGrantsPerFrame = 64;
@@ -42,6 +42,7 @@ enum class BounceRefusal : std::uint32_t {
   kScatterFailed,  // the reader's device refused
   kTimedOut,       // no progress for twice the request timeout
   kCancelled,      // the writer's own CANCEL, answered
+  kArenaLost,      // what is left of the reader's arena is too small: writers that are gone may still write the rest
 };
 const char* to_text(BounceRefusal refusal);
 

@@ -15,6 +15,7 @@ enum class BounceGauge : std::uint8_t {
   kChunksGranted,      // regions that a peer may write, or that are being scattered
   kChunksWaiting,      // asked for by peers, without a region
   kChunksQuarantined,  // regions that nobody wants and that may still be written
+  kLostBytes,          // of the arena, under those of them whose writer is gone
   kSlicesSending,
   kRequestsReceiving,
   // So far.
@@ -23,8 +24,7 @@ enum class BounceGauge : std::uint8_t {
   kNacksSent,
   kNacksReceived,
   kQuarantinedTotal,
-  kReleasedUnproven,  // of those, freed by time instead of proof
-  kHeldOut,           // failures reported before every answer had come
+  kHeldOut,  // failures reported before every answer had come
   kForeignFrames,
   kStaleFrames,
   kCount,

@@ -74,20 +74,39 @@ void BounceReader::remove_peer(BouncePeer peer, bool is_proven, BounceTime now) 
   for (const auto& [key, request] : requests_) {
     if (key.first == peer) theirs.push_back(key);
   }
+  const bool has_grants =
+      std::any_of(grants_.begin(), grants_.end(), [peer](const auto& one) { return one.second.request.first == peer; });
+  if (has_grants) parting_.insert(peer);
   for (const RequestKey& key : theirs) close_request(key, BounceRefusal::kEnded);
-  for (auto& [id, grant] : grants_) {
-    if (grant.request.first == peer) grant.free_at = is_proven ? now : now + timeouts_.lost_writer;
-  }
+  if (is_proven) prove_end(peer, now);
   step(now);
 }
 
+void BounceReader::prove_end(BouncePeer peer, BounceTime now) {
+  // What is being scattered came whole, and is freed when that ends.
+  std::vector<BounceGrant> ended;
+  for (const auto& [id, grant] : grants_) {
+    if (grant.request.first == peer && grant.state == GrantState::kQuarantined) ended.push_back(id);
+  }
+  for (const BounceGrant id : ended) {
+    const RequestKey key = grants_.at(id).request;
+    free_grant(id);
+    forget_if_over(key);
+  }
+  grant_chunks(now);
+}
+
 void BounceReader::on_frame(BouncePeer from, const BounceFrame& frame, BounceTime now) {
-  if (!peers_.contains(from)) {
+  if (!hears(from)) {
     ++counters_.foreign_frames;
     return;
   }
   switch (frame.type) {
     case BounceFrameType::kWant:
+      if (!peers_.contains(from)) {
+        ++counters_.stale_frames;
+        return;
+      }
       on_want(from, frame, now);
       return;
     case BounceFrameType::kData:
@@ -105,7 +124,7 @@ void BounceReader::on_frame(BouncePeer from, const BounceFrame& frame, BounceTim
 }
 
 void BounceReader::nack(BouncePeer peer, BounceRequest request, std::uint64_t ticket, BounceRefusal refusal) {
-  if (!peers_.contains(peer)) return;
+  if (!hears(peer)) return;
   BounceFrame frame;
   frame.type = BounceFrameType::kNack;
   frame.request = request;
@@ -204,8 +223,7 @@ void BounceReader::grant_chunks(BounceTime now) {
                               .flow = credit->flow,
                               .chunk = credit->chunk,
                               .offset = credit->offset,
-                              .bytes = credit->bytes,
-                              .free_at = {}});
+                              .bytes = credit->bytes});
     request.grants.push_back(id);
     request.progress_at = now;
     given[key].push_back({id, credit->offset, credit->chunk, static_cast<std::uint32_t>(credit->bytes)});
@@ -274,7 +292,7 @@ void BounceReader::scattered(BounceGrant id, bool is_complete, BounceTime now) {
   if (is_complete) {
     --request.chunks_left;
     request.progress_at = now;
-    if (peers_.contains(key.first)) {
+    if (hears(key.first)) {
       BounceFrame ack;
       ack.type = BounceFrameType::kAck;
       ack.request = key.second;
@@ -342,8 +360,13 @@ void BounceReader::free_grant(BounceGrant id) {
   } else {
     (void)arena_->release(grant.flow, grant.offset);
   }
-  std::erase(requests_.at(grant.request).grants, id);
+  const RequestKey key = grant.request;
+  std::erase(requests_.at(key).grants, id);
   grants_.erase(entry);
+  if (!parting_.contains(key.first)) return;
+  const bool has_more = std::any_of(grants_.begin(), grants_.end(),
+                                    [&key](const auto& one) { return one.second.request.first == key.first; });
+  if (!has_more) parting_.erase(key.first);
 }
 
 void BounceReader::on_cancel(BouncePeer from, const BounceFrame& frame, BounceTime now) {
@@ -392,18 +415,26 @@ void BounceReader::step(BounceTime now) {
     if (request.state != RequestState::kActive || request.scattering > 0) continue;
     if (now - request.progress_at >= 2 * timeouts_.request) stuck.push_back(key);
   }
-  for (const RequestKey& key : stuck) close_request(key, BounceRefusal::kTimedOut);
-  std::vector<BounceGrant> freed;
-  for (const auto& [id, grant] : grants_) {
-    if (grant.free_at && now >= *grant.free_at && grant.state == GrantState::kQuarantined) freed.push_back(id);
-  }
-  for (const BounceGrant id : freed) {
-    const RequestKey key = grants_.at(id).request;
-    ++counters_.released_unproven;
-    free_grant(id);
-    forget_if_over(key);
+  for (const RequestKey& key : stuck) {
+    const bool is_starved = requests_.at(key).grants.empty() && lost_bytes() > 0;
+    close_request(key, is_starved ? BounceRefusal::kArenaLost : BounceRefusal::kTimedOut);
   }
   grant_chunks(now);
+  refuse_starved();
+}
+
+void BounceReader::refuse_starved() {
+  if (parting_.empty() || arena_->waiting() == 0) return;
+  // Anything else in the arena comes back, and makes room.
+  if (arena_->arena().used() != lost_bytes()) return;
+  std::vector<RequestKey> starved;
+  for (const auto& [key, request] : requests_) {
+    const bool waits = request.state == RequestState::kActive && request.grants.empty();
+    if (waits && !arena_->has_room(std::min<std::uint64_t>(request.chunk_bytes, request.total_bytes))) {
+      starved.push_back(key);
+    }
+  }
+  for (const RequestKey& key : starved) close_request(key, BounceRefusal::kArenaLost);
 }
 
 std::optional<BounceTime> BounceReader::next_deadline() const {
@@ -415,9 +446,6 @@ std::optional<BounceTime> BounceReader::next_deadline() const {
   for (const auto& [key, request] : requests_) {
     if (request.state == RequestState::kActive) consider(request.progress_at + 2 * timeouts_.request);
   }
-  for (const auto& [id, grant] : grants_) {
-    if (grant.free_at && grant.state == GrantState::kQuarantined) consider(*grant.free_at);
-  }
   return earliest;
 }
 
@@ -425,6 +453,16 @@ std::size_t BounceReader::quarantined_now() const {
   return static_cast<std::size_t>(std::count_if(grants_.begin(), grants_.end(), [](const auto& entry) {
     return entry.second.state == GrantState::kQuarantined;
   }));
+}
+
+std::uint64_t BounceReader::lost_bytes() const {
+  std::uint64_t bytes = 0;
+  if (parting_.empty()) return bytes;
+  for (const auto& [id, grant] : grants_) {
+    const bool is_lost = grant.state == GrantState::kQuarantined && parting_.contains(grant.request.first);
+    if (is_lost) bytes += arena_->arena().block_bytes(grant.bytes);
+  }
+  return bytes;
 }
 
 bool BounceReader::is_serving() const {

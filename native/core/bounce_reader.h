@@ -41,29 +41,33 @@ struct BounceInboundEnded {
 using BounceReaderAction = std::variant<SendBounceFrame, ScatterBounceChunk, DropBounceScatter, BounceInboundEnded>;
 
 struct BounceReaderCounters {
-  std::uint64_t foreign_frames = 0;     // a grant or request of another peer
-  std::uint64_t stale_frames = 0;       // doubled, or of something that is over
-  std::uint64_t refused_requests = 0;   // answered NACK at once
-  std::uint64_t nacks = 0;              // sent, whatever for
-  std::uint64_t quarantined = 0;        // regions set aside because a write might land
-  std::uint64_t released_unproven = 0;  // of those, freed because their writer was gone for long enough
+  std::uint64_t foreign_frames = 0;    // a grant or request of another peer
+  std::uint64_t stale_frames = 0;      // doubled, or of something that is over
+  std::uint64_t refused_requests = 0;  // answered NACK at once
+  std::uint64_t nacks = 0;             // sent, whatever for
+  std::uint64_t quarantined = 0;       // regions set aside because a write might land
 };
 
 // Role: the reading side: says who may write where in the arena, and puts what came into pages.
 // Why a writer cannot touch a page: destinations come from what expect() registered, never from a frame, and each slot
 //   of a WANT is looked up there.
 // Invariant: a region is granted to one chunk at a time, and again only when the write into it is known to have ended:
-//   by its DATA, by a CANCEL that does not name it, or because its writer was gone for `lost_writer`. Until then it is
-//   in quarantine, whatever became of the request.
+//   by its DATA, by a CANCEL that does not name it, or by a proof that its writer's process writes no more. Until then
+//   it is in quarantine, whatever became of request and writer, and however long that takes: a writer that was stopped
+//   goes on where it stopped.
 // Threading: one thread, no clock: time is a parameter. What is to be done comes out of take_actions, in order.
 class BounceReader {
  public:
   BounceReader(CreditScheduler* arena, BounceTimeouts timeouts) : arena_(arena), timeouts_(timeouts) {}
 
   void add_peer(BouncePeer peer) { peers_.insert(peer); }
-  // No frame comes any more. Its tickets stay until they are ended, but nothing is scattered for them.
-  // `is_proven`: nothing that it wrote can land any more.
+  // Its tickets stay until they are ended, but nothing is scattered for them. Of its frames only those are heard from
+  // here on that say which of its writes have ended. `is_proven`: all have.
   void remove_peer(BouncePeer peer, bool is_proven, BounceTime now);
+  // Nothing that a removed peer wrote can land any more.
+  void prove_end(BouncePeer peer, BounceTime now);
+  // A removed peer may still write somewhere.
+  bool is_unproven(BouncePeer peer) const { return parting_.contains(peer); }
 
   // kState when the peer is unknown or the ticket registered; kInvalidArgument when a slot is out of its table's range
   // or a key comes twice.
@@ -82,6 +86,8 @@ class BounceReader {
   void take_actions(std::vector<BounceReaderAction>* out);
   const BounceReaderCounters& counters() const { return counters_; }
   std::size_t quarantined_now() const;
+  // Of the arena, under regions that peers which were removed may still write.
+  std::uint64_t lost_bytes() const;
   bool is_scattering(BouncePeer peer, std::uint64_t ticket) const;
   // Some writer is being served, so that frames are about to come.
   bool is_serving() const;
@@ -109,7 +115,6 @@ class BounceReader {
     std::uint64_t offset = 0;
     std::uint64_t bytes = 0;
     GrantState state = GrantState::kGranted;
-    std::optional<BounceTime> free_at;  // of a writer that is gone
   };
   enum class RequestState : std::uint8_t {
     kActive,
@@ -166,11 +171,15 @@ class BounceReader {
   void forget_if_over(const RequestKey& key);
   void free_grant(BounceGrant id);
   void set_aside(Grant* grant);
+  // Refuses what can never be granted beside the regions that are lost.
+  void refuse_starved();
+  bool hears(BouncePeer peer) const { return peers_.contains(peer) || parting_.contains(peer); }
   void end_inbound_if_quiet(const TicketKey& key);
 
   CreditScheduler* arena_;
   BounceTimeouts timeouts_;
   std::unordered_set<BouncePeer> peers_;
+  std::unordered_set<BouncePeer> parting_;  // removed, with regions that they may still write
   std::map<TicketKey, Inbound> inbound_;
   std::map<RequestKey, Request> requests_;
   std::map<BounceGrant, Grant> grants_;

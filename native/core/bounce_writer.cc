@@ -42,6 +42,7 @@ void BounceWriter::add_peer(BouncePeer peer, std::uint64_t max_chunk, std::uint6
 
 void BounceWriter::remove_peer(BouncePeer peer, BounceTime now) {
   if (peers_.erase(peer) == 0) return;
+  parting_.insert(peer);
   std::vector<BounceSlice> theirs;
   for (const auto& [id, slice] : slices_) {
     if (slice.peer == peer) theirs.push_back(id);
@@ -59,6 +60,12 @@ void BounceWriter::remove_peer(BouncePeer peer, BounceTime now) {
     unanswered.push_back(id);
   }
   for (const BounceRequest id : unanswered) settle_request(id, now);
+  if (!owes(peer)) parting_.erase(peer);
+}
+
+bool BounceWriter::owes(BouncePeer peer) const {
+  return parting_.contains(peer) && std::any_of(requests_.begin(), requests_.end(),
+                                                [peer](const auto& entry) { return entry.second.peer == peer; });
 }
 
 void BounceWriter::submit(BounceSlice slice_id, BouncePeer peer, std::uint64_t ticket,
@@ -101,7 +108,8 @@ void BounceWriter::open_queued(BouncePeer peer, BounceTime now) {
 }
 
 void BounceWriter::send(const Request& request, const BounceFrame& frame) {
-  if (peers_.contains(request.peer)) emit(SendBounceFrame{request.peer, encode_bounce_frame(frame)});
+  if (!peers_.contains(request.peer) && !parting_.contains(request.peer)) return;
+  emit(SendBounceFrame{request.peer, encode_bounce_frame(frame)});
 }
 
 BounceFrame BounceWriter::frame_of(BounceRequest id, const Request& request, BounceFrameType type) const {
@@ -277,8 +285,9 @@ void BounceWriter::on_frame(BouncePeer from, const BounceFrame& frame, BounceTim
         if (chunk.state == ChunkState::kSent) move(&request, &chunk, ChunkState::kAnswered);
       }
       if (request.state == RequestState::kActive) {
+        const bool is_lack = frame.refusal == BounceRefusal::kArenaLost;
         fail_slice(request.slice, BounceOutcome::kFailed,
-                   Status(StatusCode::kTransport,
+                   Status(is_lack ? StatusCode::kResource : StatusCode::kTransport,
                           std::string("the receiver refused a bounced slice: ") + to_text(frame.refusal)),
                    now);
       } else {
@@ -435,7 +444,9 @@ void BounceWriter::forget_request(BounceRequest id) {
   if (request.state != RequestState::kEnded || request.unproven > 0) return;
   // Both are answered later, by the chunk's name.
   if (count_of(request, ChunkState::kWriting) == 0 && count_of(request, ChunkState::kDiscarding) == 0) {
+    const BouncePeer peer = request.peer;
     requests_.erase(id);
+    if (parting_.contains(peer) && !owes(peer)) parting_.erase(peer);
   }
 }
 

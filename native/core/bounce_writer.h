@@ -9,6 +9,7 @@
 #include <optional>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -28,8 +29,6 @@ struct BounceTimeouts {
   std::chrono::milliseconds request{30000};
   // A failure is held for the answers to what was handed over, at most this long and at most `request`.
   std::chrono::milliseconds hold{5000};
-  // Regions whose writer is gone without a word are free after this long.
-  std::chrono::milliseconds lost_writer{2000};
 };
 
 struct BounceChunk {
@@ -108,8 +107,11 @@ class BounceWriter {
 
   // `max_chunk`: what both sides agreed on. `remote_arena_bytes` bounds every grant.
   void add_peer(BouncePeer peer, std::uint64_t max_chunk, std::uint64_t remote_arena_bytes);
-  // No frame comes or goes any more. Everything to it fails.
+  // Everything to it fails. The peer is still told, where frames reach it, when what it granted is not written any
+  // more.
   void remove_peer(BouncePeer peer, BounceTime now);
+  // A removed peer was not told that yet.
+  bool owes(BouncePeer peer) const;
   bool has_peer(BouncePeer peer) const { return peers_.contains(peer); }
 
   // The slice ends by exactly one BounceSliceEnded. The peer was added.
@@ -239,6 +241,7 @@ class BounceWriter {
   ChunkSizing sizing_;
   std::size_t wants_left_ = ~std::size_t{0};
   std::unordered_map<BouncePeer, Peer> peers_;
+  std::unordered_set<BouncePeer> parting_;  // removed, and owed the end of some write
   std::map<BounceSlice, Slice> slices_;
   std::map<BounceRequest, Request> requests_;
   BounceRequest last_request_ = 0;

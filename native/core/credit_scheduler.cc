@@ -115,6 +115,12 @@ std::optional<CreditScheduler::Credit> CreditScheduler::next(BounceTime now) {
   return std::nullopt;
 }
 
+bool CreditScheduler::has_room(std::uint64_t bytes) {
+  const std::optional<std::uint64_t> offset = arena_.allocate(bytes, grants_, BuddyAllocator::Side::kLow);
+  if (offset) (void)arena_.release(*offset);
+  return offset.has_value();
+}
+
 std::optional<BounceTime> CreditScheduler::drain_until() const {
   return drain_ ? std::optional(drain_->until) : std::nullopt;
 }

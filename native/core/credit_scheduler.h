@@ -58,6 +58,8 @@ class CreditScheduler {
   // says so, time passed.
   std::optional<Credit> next(BounceTime now);
   std::optional<BounceTime> drain_until() const;
+  // Whether a chunk of so many bytes could be granted now, if it were its turn.
+  bool has_room(std::uint64_t bytes);
   // Chunks that were pushed and not granted.
   std::uint64_t waiting() const { return waiting_; }
 

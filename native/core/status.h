@@ -17,6 +17,7 @@ enum class StatusCode : std::uint8_t {
   kPeerLost = 6,
   kCancelled = 7,
   kInternal = 8,
+  kDeviceLost = 9,
 };
 
 // The result of anything that can fail below addon/. The function that decides a failure writes its message.

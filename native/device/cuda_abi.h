@@ -33,6 +33,20 @@ inline constexpr Result kErrorUnsupportedPtxVersion = 222;
 inline constexpr Result kErrorJitDisabled = 223;
 inline constexpr Result kErrorNotReady = 600;
 inline constexpr Result kErrorPeerAccessAlreadyEnabled = 704;
+// The context is broken for good, or what ran in it was killed.
+inline constexpr Result kErrorEccUncorrectable = 214;
+inline constexpr Result kErrorNvlinkUncorrectable = 220;
+inline constexpr Result kErrorIllegalAddress = 700;
+inline constexpr Result kErrorLaunchTimeout = 702;
+inline constexpr Result kErrorContextIsDestroyed = 709;
+inline constexpr Result kErrorAssert = 710;
+inline constexpr Result kErrorHardwareStack = 714;
+inline constexpr Result kErrorIllegalInstruction = 715;
+inline constexpr Result kErrorMisalignedAddress = 716;
+inline constexpr Result kErrorInvalidAddressSpace = 717;
+inline constexpr Result kErrorInvalidPc = 718;
+inline constexpr Result kErrorLaunchFailed = 719;
+inline constexpr Result kErrorMpsClientTerminated = 810;
 inline constexpr Result kErrorNotPermitted = 800;
 inline constexpr Result kErrorNotSupported = 801;
 

@@ -119,6 +119,23 @@ Status CudaApi::check(cuda::Result result, const char* call) const {
     case cuda::kErrorNotPermitted:
     case cuda::kErrorNotSupported:
       return Status(StatusCode::kCapability, std::move(message));
+    case cuda::kErrorEccUncorrectable:
+    case cuda::kErrorNvlinkUncorrectable:
+    case cuda::kErrorIllegalAddress:
+    case cuda::kErrorLaunchTimeout:
+    case cuda::kErrorContextIsDestroyed:
+    case cuda::kErrorAssert:
+    case cuda::kErrorHardwareStack:
+    case cuda::kErrorIllegalInstruction:
+    case cuda::kErrorMisalignedAddress:
+    case cuda::kErrorInvalidAddressSpace:
+    case cuda::kErrorInvalidPc:
+    case cuda::kErrorLaunchFailed:
+    case cuda::kErrorMpsClientTerminated:
+      return Status(StatusCode::kDeviceLost,
+                    message +
+                        "; the GPU is lost to this process, whose kernels may have caused it: start the process "
+                        "again, and look for an Xid in the kernel log or with nvidia-smi");
     default:
       return Status(StatusCode::kTransport, std::move(message));
   }

@@ -10,7 +10,6 @@
 
 namespace kvt {
 
-enum class EventProgress : std::uint8_t { kPending, kReached, kFailed };
 enum class EventTiming : std::uint8_t { kOff, kOn };
 
 // Role: a mark in a stream's queue, ours or the engine's, that can be asked for and waited for on the device.

@@ -27,6 +27,19 @@ CudaStream::~CudaStream() {
   (void)context_->api().cuStreamDestroy(stream_);
 }
 
+EventProgress CudaStream::query(Status* error) const {
+  const CurrentContext current(*context_);
+  if (!current.status().is_ok()) {
+    *error = current.status();
+    return EventProgress::kFailed;
+  }
+  const cuda::Result result = context_->api().cuStreamQuery(stream_);
+  if (result == cuda::kSuccess) return EventProgress::kReached;
+  if (result == cuda::kErrorNotReady) return EventProgress::kPending;
+  *error = context_->api().check(result, "cuStreamQuery");
+  return EventProgress::kFailed;
+}
+
 Status CudaStream::synchronize() const {
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return current.status();

@@ -12,6 +12,8 @@ namespace kvt {
 // Low: yields multiprocessors to the engine's kernels. Transfers run there.
 enum class StreamPriority : std::uint8_t { kLow, kHigh };
 
+enum class EventProgress : std::uint8_t { kPending, kReached, kFailed };
+
 // Role: an ordered queue of device work of our own.
 // Ownership: owns the stream and keeps its context. Destroying it does not wait: what was queued still runs.
 // Threading: any thread; one at a time where order matters.
@@ -33,6 +35,8 @@ class CudaStream {
   cuda::Stream handle() const { return stream_; }
   bool is_open() const { return stream_ != nullptr; }
 
+  // Whether everything queued so far has run. Never blocks. kFailed sets `error`: the device or its work broke.
+  EventProgress query(Status* error) const;
   // Blocks until everything queued so far has run: for tests, benches and closing, never for a thread that others wait
   // for.
   Status synchronize() const;

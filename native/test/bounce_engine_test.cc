@@ -504,6 +504,54 @@ class OtherProcess {
   int to_parent_[2] = {-1, -1};
 };
 
+TransportFactory watched(const std::shared_ptr<BounceGauges>& gauges) {
+  BounceOptions options = small_arena();
+  options.gauges = gauges;
+  return host_factory(options);
+}
+
+// A writer that is stopped while it holds regions, and whose peer does not wait for it.
+TEST(BounceProcesses, AStoppedWriterKeepsItsRegionsUntilItGoesOnOrEnds) {
+  for (const bool goes_on : {true, false}) {
+    const auto gauges = std::make_shared<BounceGauges>();
+    const auto at = [&gauges](BounceGauge gauge) { return gauges->at(static_cast<std::size_t>(gauge)); };
+    const auto await = [](const auto& is_so) {
+      const auto until = std::chrono::steady_clock::now() + 10s;
+      bool so = is_so();
+      for (; !so && std::chrono::steady_clock::now() < until; so = is_so()) std::this_thread::yield();
+      return so;
+    };
+    OtherProcess other(true, host_factory(small_arena()));
+    Agent reader(watched(gauges));
+    other.meet(&reader, 1);
+    std::vector<std::int32_t> all(kSlots);
+    std::iota(all.begin(), all.end(), 0);
+    ASSERT_TRUE(reader.expect(1, 1, {{0, heads_table(other.pool, reader.pool.base), all}}).is_ok());
+    other.go();
+    // Stopped between two slices it holds none.
+    ASSERT_TRUE(await([&] {
+      if (at(BounceGauge::kBytesScattered) == 0) return false;
+      ::kill(other.pid, SIGSTOP);
+      ::waitpid(other.pid, nullptr, WUNTRACED);
+      std::this_thread::sleep_for(20ms);  // what it had said is answered
+      if (at(BounceGauge::kChunksGranted) > 0) return true;
+      ::kill(other.pid, SIGCONT);
+      return false;
+    }));
+    reader.end(1, 1);
+    reader.remove(1);
+    ASSERT_TRUE(await([&] { return at(BounceGauge::kLostBytes) > 0; }));
+    EXPECT_EQ(at(BounceGauge::kLostBytes), at(BounceGauge::kArenaUsedBytes));
+    if (goes_on) {
+      ::kill(other.pid, SIGCONT);
+    } else {
+      other.kill();
+    }
+    EXPECT_TRUE(await([&] { return at(BounceGauge::kArenaUsedBytes) == 0; }));
+    EXPECT_EQ(at(BounceGauge::kLostBytes), 0U);
+  }
+}
+
 TEST(BounceProcesses, AKilledReceiverEndsEverySliceToIt) {
   OtherProcess other(false, host_factory(small_arena()));
   Agent writer(host_factory(small_arena()));

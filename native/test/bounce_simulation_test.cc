@@ -30,6 +30,7 @@ TEST(BounceSimulation, WithFaultsEveryByteIsRightOrTheSliceFailed) {
   std::size_t slices = 0;
   std::uint64_t quarantined = 0;
   std::uint64_t late = 0;
+  std::uint64_t lost = 0;
   for (std::uint32_t seed = 1; seed <= 200; ++seed) {
     std::mt19937 mix(seed * 7919);
     const auto some = [&mix](double most) {
@@ -51,12 +52,14 @@ TEST(BounceSimulation, WithFaultsEveryByteIsRightOrTheSliceFailed) {
     slices += simulation.slice_count();
     quarantined += simulation.quarantined();
     late += simulation.drained_late();
+    lost += simulation.lost();
   }
   // The faults must not be so many that nothing is tested, nor so few.
   EXPECT_GT(transferred, slices / 4);
   EXPECT_LT(transferred, slices * 9 / 10);
   EXPECT_GT(quarantined, 50U);
   EXPECT_GT(late, 0U);
+  EXPECT_GT(lost, 0U);
 }
 
 }  // namespace

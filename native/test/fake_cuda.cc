@@ -39,9 +39,11 @@ int current_device() { return static_cast<int>(reinterpret_cast<std::intptr_t>(c
 class Call {
  public:
   explicit Call(const char* name) : lock_(machine.mutex) {
-    ++machine.calls[name];
+    const std::uint64_t count = ++machine.calls[name];
     const auto ordered = orders.number(std::string("fail ") + name);
     failure = ordered ? static_cast<Result>(*ordered) : kSuccess;
+    const auto refused = orders.number(std::string("refuse ") + name);
+    if (refused && static_cast<std::uint64_t>(*refused) == count) failure = kErrorOutOfMemory;
   }
 
   // Queues work, and does what can be done.
@@ -83,7 +85,11 @@ FakeCudaMachine::EventState* state_of(Event event) { return reinterpret_cast<Fak
 
 bool is_reached(const Call& call, Event event) {
   const auto& state = *state_of(event);
-  return state.reached >= state.recorded && (state.is_of_forward || !call.orders.has("hide"));
+  const auto from = call.orders.number("hide-from");
+  const auto launches = call.machine.calls.find("cuLaunchKernel");
+  const bool is_hidden = call.orders.has("hide") || (from && launches != call.machine.calls.end() &&
+                                                     launches->second >= static_cast<std::uint64_t>(*from));
+  return state.reached >= state.recorded && (state.is_of_forward || !is_hidden);
 }
 
 void run_kernel(const std::string& name, const CopyArguments& arguments) {

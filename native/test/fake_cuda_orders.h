@@ -15,8 +15,10 @@ namespace kvt::test {
 //   ordering N      of GPUDirect RDMA writes (200: they need no flush)
 //   withhold NAME   the driver does not have this call
 //   fail NAME N     this call fails with N
+//   refuse NAME N   the N-th call of this name, counted since the library was loaded, fails for want of memory
 //   hold            what is queued on streams of high priority (a forward) does not run
 //   hide            no event of another stream is seen as reached, whatever ran
+//   hide-from N     the same, from the N-th launch of a kernel on
 //   lost            the device is lost: what is asked of it fails
 class FakeCudaOrders {
  public:

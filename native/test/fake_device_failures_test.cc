@@ -84,7 +84,7 @@ TEST_F(FakeMachine, KernelsThatDoNotFitNowAreNoLackOfTheMachine) {
   EXPECT_NE(status.message().find("CUDA_ERROR_OUT_OF_MEMORY"), std::string::npos) << status.message();
   EXPECT_EQ(status.message().find("compute capability"), std::string::npos) << status.message();
   FakeCuda::order({"fail cuLibraryLoadData 719"});
-  EXPECT_EQ(PageKernels::load(context_, &kernels).code(), StatusCode::kTransport);
+  EXPECT_EQ(PageKernels::load(context_, &kernels).code(), StatusCode::kDeviceLost);
   FakeCuda::order({"fail cuLibraryLoadData 209"});
   status = PageKernels::load(context_, &kernels);
   EXPECT_EQ(status.code(), StatusCode::kCapability);
@@ -131,7 +131,7 @@ TEST_F(FakeMachine, WhatANetworkCardWroteIsFlushedWhereTheGpuDoesNotOrderIt) {
   KVT_ASSERT_OK(agent->flush_inbound());
   EXPECT_EQ(flushes(), before + 1);
   FakeCuda::order({"ordering 0", "fail cuFlushGPUDirectRDMAWrites 719"});
-  EXPECT_EQ(agent->flush_inbound().code(), StatusCode::kTransport);
+  EXPECT_EQ(agent->flush_inbound().code(), StatusCode::kDeviceLost);
   EXPECT_TRUE(agent->close());
 }
 

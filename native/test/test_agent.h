@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 #include <condition_variable>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -109,6 +110,15 @@ class TestAgent {
                                 }});
     hear();
     return result;
+  }
+
+  // Whether this side stopped to touch the ticket's pages within the limit.
+  bool end_inbound(PeerId peer, Ticket ticket, std::chrono::milliseconds limit = kTestLimit) {
+    // Told for as long as the agent lives, whoever still waits.
+    const auto ended = std::make_shared<std::promise<void>>();
+    std::future<void> told = ended->get_future();
+    engine_->push(EndInbound{peer, ticket, [ended] { ended->set_value(); }});
+    return told.wait_for(limit) == std::future_status::ready;
   }
 
   void remove_peer(PeerId peer) {

@@ -17,15 +17,17 @@ constexpr std::uint64_t kSlotsInPlaceBytes = std::uint64_t{1} << 20;
 }  // namespace
 
 BounceDeviceMover::~BounceDeviceMover() {
-  if (running_.empty() && lost_.empty()) return;
+  free_spent();
+  if (running_.empty() && lost_.empty() && spent_.empty()) return;
   // Something queued still reads slots and tables: they are given up as they are.
   struct GivenUp {
     std::unordered_map<const FragmentTable*, Table> tables;
     std::vector<Running> running;
     std::vector<Running> lost;
+    std::vector<Spent> spent;
   };
   // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): nobody owns it any more, on purpose
-  new GivenUp{std::move(tables_), std::move(running_), std::move(lost_)};
+  new GivenUp{std::move(tables_), std::move(running_), std::move(lost_), std::move(spent_)};
 }
 
 Status BounceDeviceMover::open() {
@@ -70,8 +72,16 @@ Status BounceDeviceMover::find_table(const std::shared_ptr<const FragmentTable>&
   if (!status.is_ok()) return status;
   std::memcpy(made.buffer.host().data(), made.copy.fragments.data(), bytes);
   status = made.buffer.upload(bytes, upload_stream_);
-  if (status.is_ok()) status = made.uploaded.record(upload_stream_);
-  if (!status.is_ok()) return status;
+  if (!status.is_ok()) {
+    buffers_->give_back(std::move(made.buffer));
+    return status;
+  }
+  status = made.uploaded.record(upload_stream_);
+  if (!status.is_ok()) {
+    spent_.push_back({std::move(made.buffer), StreamMark(std::move(made.uploaded))});
+    spent_.back().passed.set(upload_stream_);
+    return status;
+  }
   *out = &tables_.emplace(table.get(), std::move(made)).first->second;
   return Status::ok();
 }
@@ -154,27 +164,40 @@ void BounceDeviceMover::start(Job job) {
   const CudaStream& stream = stream_for(job);
   Running running;
   std::vector<Table*> tables;
+  CudaEvent event;
   status = prepare(job, &running.slots, &tables);
-  if (status.is_ok()) status = take_event(&running.done);
+  if (status.is_ok()) status = take_event(&event);
   if (!status.is_ok()) {
+    if (running.slots.size() > 0) buffers_->give_back(std::move(running.slots));
     failed_.push_back({job.id, std::move(status), false});
     return;
   }
+  running.done = StreamMark(std::move(event));
   status = launch(job, stream, running.slots, tables);
-  if (status.is_ok()) status = running.done.record(stream);
-  running.job = std::move(job);
-  if (status.is_ok()) {
-    running_.push_back(std::move(running));
+  running.done.set(stream);
+  if (!status.is_ok()) {
+    failed_.push_back({job.id, std::move(status), false});
+    spent_.push_back({std::move(running.slots), std::move(running.done)});
     return;
   }
-  // Part of it may be queued already. A device that refuses a launch is lost.
-  failed_.push_back({running.job.id, std::move(status), true});
-  lost_.push_back(std::move(running));
+  running.job = std::move(job);
+  running_.push_back(std::move(running));
+}
+
+void BounceDeviceMover::free_spent() {
+  std::erase_if(spent_, [this](Spent& spent) {
+    Status error;
+    if (spent.passed.query(&error) != EventProgress::kReached) return false;
+    buffers_->give_back(std::move(spent.buffer));
+    spare_events_.push_back(spent.passed.take_event());
+    return true;
+  });
 }
 
 void BounceDeviceMover::work(std::vector<Ended>* out) {
   for (Ended& ended : failed_) out->push_back(std::move(ended));
   failed_.clear();
+  if (!spent_.empty()) free_spent();
   for (std::size_t i = 0; i < running_.size();) {
     Running& running = running_[i];
     Status error;
@@ -187,7 +210,7 @@ void BounceDeviceMover::work(std::vector<Ended>* out) {
     out->push_back({running.job.id, error, !is_reached});
     if (is_reached) {
       buffers_->give_back(std::move(running.slots));
-      spare_events_.push_back(std::move(running.done));
+      spare_events_.push_back(running.done.take_event());
     } else {
       lost_.push_back(std::move(running));
     }

@@ -7,10 +7,10 @@
 
 #include "device/copy_plan.h"
 #include "device/cuda_context.h"
-#include "device/cuda_event.h"
 #include "device/cuda_stream.h"
 #include "device/device_buffer_pool.h"
 #include "device/page_kernels.h"
+#include "device/stream_mark.h"
 #include "transport/bounce_mover.h"
 
 namespace kvt {
@@ -31,6 +31,7 @@ class BounceDeviceMover final : public BounceMover {
   void drop(JobId job) override { (void)job; }
   void work(std::vector<Ended>* out) override;
   std::optional<TimePoint> next_wakeup(TimePoint now) const override;
+  bool has_lost() const override { return !lost_.empty(); }
 
   const std::shared_ptr<const CudaContext>& context() const { return context_; }
 
@@ -46,16 +47,23 @@ class BounceDeviceMover final : public BounceMover {
   struct Running {
     Job job;
     DeviceBuffer slots;
-    CudaEvent done;
+    StreamMark done;
+  };
+  // What was uploaded for nothing.
+  struct Spent {
+    DeviceBuffer buffer;
+    StreamMark passed;
   };
 
   const CudaStream& stream_for(const Job& job) const;
   // Everything that can fail while the device is well; queues nothing that a job is part of.
   Status prepare(const Job& job, DeviceBuffer* slots, std::vector<Table*>* tables);
+  // A job of which this fails does not run: its kernel is queued last.
   Status launch(const Job& job, const CudaStream& stream, const DeviceBuffer& slots, const std::vector<Table*>& tables);
   Status find_table(const std::shared_ptr<const FragmentTable>& table, Table** out);
   Status take_event(CudaEvent* out);
   void drop_unused_tables();
+  void free_spent();
 
   int device_;
   unsigned blocks_;
@@ -72,6 +80,7 @@ class BounceDeviceMover final : public BounceMover {
   std::vector<Running> running_;
   // Jobs of a lost device. Nothing says that they ended, so what they use is never freed.
   std::vector<Running> lost_;
+  std::vector<Spent> spent_;
   std::vector<Ended> failed_;
 };
 

@@ -24,6 +24,17 @@ class BounceLink {
   // `address` is untrusted.
   virtual Status add_peer(PeerId peer, std::span<const std::byte> address) = 0;
   virtual void remove_peer(PeerId peer) = 0;
+  // Of a peer that was lost: it closed its end itself, as the kernel does for a process that has ended. Otherwise this
+  // side gave it up, or it spoke nonsense.
+  virtual bool has_ended(PeerId peer) const {
+    (void)peer;
+    return false;
+  }
+  // Frames come and go also when the transport below has removed the peer.
+  virtual bool stands_alone(PeerId peer) const {
+    (void)peer;
+    return true;
+  }
 
   // False: the peer cannot be reached any more.
   virtual bool send(PeerId peer, std::span<const std::byte> frame) = 0;
@@ -51,6 +62,7 @@ class BounceMessageLink final : public BounceLink {
   std::vector<std::byte> address() const override { return {}; }
   Status add_peer(PeerId, std::span<const std::byte>) override { return Status::ok(); }
   void remove_peer(PeerId) override {}
+  bool stands_alone(PeerId) const override { return false; }
   bool send(PeerId peer, std::span<const std::byte> frame) override {
     return transport_->send_message(peer, frame).is_ok();
   }

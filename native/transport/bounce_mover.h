@@ -46,6 +46,8 @@ class BounceMover {
   // When work() has something to do; nullopt: nothing is started.
   virtual std::optional<TimePoint> next_wakeup(TimePoint now) const = 0;
   bool is_idle() const { return !next_wakeup(TimePoint{}).has_value(); }
+  // A lost device left jobs of which nothing says that they ended.
+  virtual bool has_lost() const { return false; }
 };
 
 }  // namespace kvt

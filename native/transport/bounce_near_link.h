@@ -21,6 +21,8 @@ class BounceNearLink final : public BounceLink {
   std::vector<std::byte> address() const override;
   Status add_peer(PeerId peer, std::span<const std::byte> address) override;
   void remove_peer(PeerId peer) override;
+  bool has_ended(PeerId peer) const override { return sockets_.has_ended(peer); }
+  bool stands_alone(PeerId peer) const override { return near_.contains(peer); }
   bool send(PeerId peer, std::span<const std::byte> frame) override;
   void progress(std::vector<Transport::Message>* frames, std::vector<PeerId>* lost) override;
   int wait_fd() const override { return sockets_.wait_fd(); }

@@ -42,6 +42,8 @@ Status BouncePath::open() {
   if (!epoll_.is_open()) {
     return Status(StatusCode::kResource, std::string("epoll_create1 failed: ") + std::strerror(errno));
   }
+  processes_epoll_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  processes_.emplace(processes_epoll_.get());
   Status status = base_->open();
   if (status.is_ok()) status = open_arena();
   if (!status.is_ok()) return status;
@@ -51,7 +53,7 @@ Status BouncePath::open() {
     link_ = std::make_unique<BounceNearLink>(base_.get());
   }
   status = link_->open();
-  for (const int descriptor : {base_->wait_fd(), link_->wait_fd()}) {
+  for (const int descriptor : {base_->wait_fd(), link_->wait_fd(), processes_epoll_.get()}) {
     if (descriptor < 0) continue;
     epoll_event event{};
     event.events = EPOLLIN;
@@ -227,6 +229,7 @@ void BouncePath::progress() {
   starts_left_ = kStartsPerTurn;
   start_waiting();
   check_peers(now);
+  check_processes(now);
   receive_frames(now);
   collect_drained();
   poll_writes(now);
@@ -234,11 +237,9 @@ void BouncePath::progress() {
   writer_.step(now);
   reader_.step(now);
   act(now);
-  // A base that copies in post() does so once a call, so that neither frames nor other flows wait for more.
-  has_posted_ = writes_.post([this](PeerId peer) { return bounced_.contains(peer); }, &ended_writes_);
-  settle_writes(now);
-  act(now);
-  // Regions also come back by time alone.
+  post_writes(now);
+  if (!parting_.empty()) end_quiet_links();
+  // Regions also come back without an act of this turn: the process of their writer ended.
   if (credits_.arena().used() != shown_bytes_) has_changed_ = true;
   if (std::exchange(has_changed_, false)) update_gauges();
 }
@@ -252,6 +253,7 @@ void BouncePath::update_gauges() {
   gauges.set(BounceGauge::kChunksGranted, reader_.granted_now());
   gauges.set(BounceGauge::kChunksWaiting, credits_.waiting());
   gauges.set(BounceGauge::kChunksQuarantined, reader_.quarantined_now());
+  gauges.set(BounceGauge::kLostBytes, reader_.lost_bytes());
   gauges.set(BounceGauge::kSlicesSending, slices_.size());
   gauges.set(BounceGauge::kRequestsReceiving, reader_.request_count());
   gauges.set(BounceGauge::kBytesGathered, bytes_gathered_);
@@ -259,7 +261,6 @@ void BouncePath::update_gauges() {
   gauges.set(BounceGauge::kNacksSent, reader_.counters().nacks);
   gauges.set(BounceGauge::kNacksReceived, writer_.counters().refused);
   gauges.set(BounceGauge::kQuarantinedTotal, reader_.counters().quarantined);
-  gauges.set(BounceGauge::kReleasedUnproven, reader_.counters().released_unproven);
   gauges.set(BounceGauge::kHeldOut, writer_.counters().held_out);
   gauges.set(BounceGauge::kForeignFrames, reader_.counters().foreign_frames + writer_.counters().foreign_frames);
   gauges.set(BounceGauge::kStaleFrames, reader_.counters().stale_frames + writer_.counters().stale_frames);
@@ -289,7 +290,10 @@ void BouncePath::receive_frames(TimePoint now) {
         break;
     }
   }
-  for (const PeerId peer : lost_) lose_bounce(peer, options_.link_end_proves_end);
+  for (const PeerId peer : lost_) {
+    lose_bounce(peer, options_.link_end_proves_end && link_->has_ended(peer));
+    end_link(peer);
+  }
 }
 
 void BouncePath::settle_jobs(TimePoint now) {
@@ -329,12 +333,24 @@ void BouncePath::settle_writes(TimePoint now) {
   }
 }
 
+void BouncePath::post_writes(TimePoint now) {
+  // A peer takes the end of its link for the end of what this side writes.
+  const auto is_reachable = [this](PeerId peer) {
+    return bounced_.contains(peer) && std::find(unreachable_.begin(), unreachable_.end(), peer) == unreachable_.end();
+  };
+  // A base that copies in post() does so once a call, so that neither frames nor other flows wait for more.
+  has_posted_ = writes_.post(is_reachable, &ended_writes_);
+  settle_writes(now);
+  act(now);
+}
+
 void BouncePath::poll_writes(TimePoint now) {
   writes_.poll(&ended_writes_);
   settle_writes(now);
   std::erase_if(leaving_, [this](PeerId peer) {
     if (writes_.is_in_flight_to(peer)) return false;
     base_->remove_peer(peer);
+    if (!link_->stands_alone(peer)) end_link(peer);
     return true;
   });
 }
@@ -460,6 +476,7 @@ std::optional<TimePoint> BouncePath::next_wakeup(TimePoint now) const {
   consider(next_look(now));
   consider(writer_.next_deadline());
   consider(reader_.next_deadline());
+  consider(processes_->next_deadline());
   if (!unreachable_.empty() || !ended_.empty() || !released_.empty() || !drained_.empty()) return now;
   if (!waiting_.empty() || !ended_jobs_.empty() || writer_.has_wants()) return now;
   // What waits for room towards its peer is called when a batch ends, which the transport below knows.
@@ -489,7 +506,7 @@ bool BouncePath::close() {
   waiting_.clear();
   poll_writes(std::chrono::steady_clock::now());
   link_.reset();
-  if (!mover_->is_idle()) {
+  if (!mover_->is_idle() || mover_->has_lost()) {
     // A kernel may still read or write the arena and the pages: all of it is given up as it is.
     (void)mover_.release();
     (void)device_arena_.release();

@@ -21,6 +21,7 @@
 #include "transport/bounce_mover.h"
 #include "transport/bounce_transport.h"
 #include "transport/bounce_writes.h"
+#include "transport/process_watch.h"
 
 namespace kvt {
 
@@ -98,12 +99,21 @@ class BouncePath final : public Transport {
   bool owns_pools(std::span<const FragmentTable* const> tables, PackedSide side) const;
   void connect_bounce(PeerId peer);
   void lose_bounce(PeerId peer, bool is_proven);
+  void watch(PeerId peer, const BounceMetadata& head);
+  // No frame comes or goes any more.
+  void end_link(PeerId peer);
+  // Ends the links on which nothing is to be said any more.
+  void end_quiet_links();
   void check_peers(TimePoint now);
+  void check_processes(TimePoint now);
+  // Tells, once, that a part of the arena is lost for as long as nothing proves the end of a writer.
+  void advise_of_loss();
 
   void receive_frames(TimePoint now);
   void settle_jobs(TimePoint now);
   void poll_writes(TimePoint now);
   void settle_writes(TimePoint now);
+  void post_writes(TimePoint now);
   void collect_drained();
   void act(TimePoint now);
   void update_gauges();
@@ -146,7 +156,14 @@ class BouncePath final : public Transport {
   std::unordered_set<PeerId> agreed_;
   std::vector<PeerId> unreachable_;
   std::set<PeerId> leaving_;  // removed, but writes to them still run
+  // Removed or lost, but their links stand until each side has said which of its writes into the other's arena ended.
+  std::set<PeerId> parting_;
   TimePoint peers_checked_at_{};
+  UniqueFd processes_epoll_;
+  std::optional<ProcessWatcher> processes_;
+  std::unordered_set<PeerId> watched_;
+  TimePoint processes_checked_at_{};
+  bool has_advised_of_loss_ = false;
 
   std::unordered_map<BatchId, const CudaEvent*> slices_;  // in flight, by what their gathers wait for
   std::unordered_map<BatchId, BatchResult> ended_;

@@ -78,9 +78,14 @@ void BounceSocketLink::remove_peer(PeerId id) {
   peers_.erase(entry);
 }
 
-void BounceSocketLink::lose(PeerId id, Peer* peer) {
-  if (peer->state == State::kLost) return;
-  peer->state = State::kLost;
+bool BounceSocketLink::has_ended(PeerId id) const {
+  const auto entry = peers_.find(id);
+  return entry != peers_.end() && entry->second.state == State::kEnded;
+}
+
+void BounceSocketLink::lose(PeerId id, Peer* peer, State how) {
+  if (peer->is_lost()) return;
+  peer->state = how;
   peer->socket.reset();
   peer->queued.clear();
   if (peer->inbound != 0) inbound_.erase(peer->inbound);
@@ -93,7 +98,7 @@ void BounceSocketLink::connect(PeerId id, Peer* peer) {
     case Exchange::kWouldBlock:
       return;
     case Exchange::kClosed:
-      lose(id, peer);
+      lose(id, peer, State::kEnded);
       return;
     case Exchange::kDone:
       break;
@@ -107,7 +112,7 @@ void BounceSocketLink::connect(PeerId id, Peer* peer) {
   // The buffer of a new socket always has room for one HELLO.
   if (!read_credentials(peer->socket.get(), &credentials) || credentials.uid != ::geteuid() ||
       ::send(peer->socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
-    lose(id, peer);
+    lose(id, peer, State::kLost);
     return;
   }
   peer->state = State::kOpen;
@@ -120,7 +125,7 @@ void BounceSocketLink::flush(PeerId id, Peer* peer) {
     const std::vector<std::byte>& frame = peer->queued.front();
     if (::send(peer->socket.get(), frame.data(), frame.size(), MSG_NOSIGNAL) < 0) {
       if (!would_block()) {
-        lose(id, peer);
+        lose(id, peer, errno == EPIPE || errno == ECONNRESET ? State::kEnded : State::kLost);
         return;
       }
       peer->awaits_room = true;
@@ -135,16 +140,16 @@ void BounceSocketLink::flush(PeerId id, Peer* peer) {
 
 bool BounceSocketLink::send(PeerId id, std::span<const std::byte> frame) {
   const auto entry = peers_.find(id);
-  if (entry == peers_.end() || entry->second.state == State::kLost) return false;
+  if (entry == peers_.end() || entry->second.is_lost()) return false;
   Peer& peer = entry->second;
   // A peer that does not read what it asked for is as good as gone.
   if (peer.queued.size() >= kMaxQueued) {
-    lose(id, &peer);
+    lose(id, &peer, State::kLost);
     return false;
   }
   peer.queued.emplace_back(frame.begin(), frame.end());
   if (peer.state == State::kOpen) flush(id, &peer);
-  return peer.state != State::kLost;
+  return !peer.is_lost();
 }
 
 void BounceSocketLink::accept_all() {
@@ -171,8 +176,7 @@ void BounceSocketLink::accept_all() {
 
 void BounceSocketLink::identify(std::uint64_t id, Inbound* inbound) {
   for (auto& [peer_id, peer] : peers_) {
-    if (peer.name != inbound->name || !is_same(peer.token, inbound->token) || peer.inbound != 0 ||
-        peer.state == State::kLost) {
+    if (peer.name != inbound->name || !is_same(peer.token, inbound->token) || peer.inbound != 0 || peer.is_lost()) {
       continue;
     }
     peer.inbound = id;
@@ -185,27 +189,29 @@ void BounceSocketLink::identify(std::uint64_t id, Inbound* inbound) {
   watch(EPOLL_CTL_MOD, inbound->socket.get(), 0, id);
 }
 
-bool BounceSocketLink::receive(std::uint64_t id, Inbound* inbound, std::vector<Transport::Message>* frames) {
+BounceSocketLink::State BounceSocketLink::receive(std::uint64_t id, Inbound* inbound,
+                                                  std::vector<Transport::Message>* frames) {
   std::array<std::byte, kMaxBounceFrameBytes + 1> buffer;
   while (true) {
     const ssize_t got = ::recv(inbound->socket.get(), buffer.data(), buffer.size(), 0);
-    if (got < 0) return would_block();
-    if (got == 0 || static_cast<std::size_t>(got) > kMaxBounceFrameBytes) return false;
+    if (got < 0) return would_block() ? State::kOpen : errno == ECONNRESET ? State::kEnded : State::kLost;
+    if (got == 0) return State::kEnded;
+    if (static_cast<std::size_t>(got) > kMaxBounceFrameBytes) return State::kLost;
     if (inbound->is_known) {
       frames->push_back({inbound->peer, {buffer.begin(), buffer.begin() + got}});
       continue;
     }
     Hello hello;
-    if (inbound->has_greeted || static_cast<std::size_t>(got) != sizeof hello) return false;
+    if (inbound->has_greeted || static_cast<std::size_t>(got) != sizeof hello) return State::kLost;
     std::memcpy(&hello, buffer.data(), sizeof hello);
     if (hello.magic != Hello::kMagic || hello.name_bytes > kMaxNameBytes || !is_same(hello.server, token_)) {
-      return false;
+      return State::kLost;
     }
     inbound->has_greeted = true;
     inbound->name.assign(hello.name.data(), hello.name_bytes);
     inbound->token = hello.client;
     identify(id, inbound);
-    if (!inbound->is_known) return true;
+    if (!inbound->is_known) return State::kOpen;
   }
 }
 
@@ -227,7 +233,8 @@ void BounceSocketLink::progress(std::vector<Transport::Message>* frames, std::ve
       if (entry == peers_.end() || entry->second.state != State::kOpen) continue;
       // Nothing is ever said on it, so that anything to read is its end.
       if ((event.events & ~static_cast<std::uint32_t>(EPOLLOUT)) != 0) {
-        lose(entry->first, &entry->second);
+        const bool is_closed = (event.events & (EPOLLRDHUP | EPOLLHUP)) != 0;
+        lose(entry->first, &entry->second, is_closed ? State::kEnded : State::kLost);
       } else {
         flush(entry->first, &entry->second);
       }
@@ -237,12 +244,16 @@ void BounceSocketLink::progress(std::vector<Transport::Message>* frames, std::ve
     if (entry == inbound_.end()) continue;
     const bool is_known = entry->second.is_known;
     // A connection that is not of anyone yet is only looked at for its end.
-    const bool is_over = entry->second.has_greeted && !is_known ? (event.events & (EPOLLHUP | EPOLLERR)) != 0
-                                                                : !receive(id, &entry->second, frames);
-    if (!is_over) continue;
+    State state = State::kOpen;
+    if (!entry->second.has_greeted || is_known) {
+      state = receive(id, &entry->second, frames);
+    } else if ((event.events & (EPOLLHUP | EPOLLERR)) != 0) {
+      state = State::kLost;
+    }
+    if (state == State::kOpen) continue;
     const auto peer = entry->second.is_known ? peers_.find(entry->second.peer) : peers_.end();
     if (peer != peers_.end()) {
-      lose(peer->first, &peer->second);
+      lose(peer->first, &peer->second, state);
     } else {
       inbound_.erase(entry);
     }

@@ -31,6 +31,7 @@ class BounceSocketLink final : public BounceLink {
   std::vector<std::byte> address() const override;
   Status add_peer(PeerId peer, std::span<const std::byte> address) override;
   void remove_peer(PeerId peer) override;
+  bool has_ended(PeerId peer) const override;
   bool send(PeerId peer, std::span<const std::byte> frame) override;
   void progress(std::vector<Transport::Message>* frames, std::vector<PeerId>* lost) override;
   int wait_fd() const override { return epoll_.get(); }
@@ -49,12 +50,14 @@ class BounceSocketLink final : public BounceLink {
     std::array<char, kMaxNameBytes> name{};
     static constexpr std::uint32_t kMagic = 0x4c54564b;  // "KVTL"
   };
-  enum class State : std::uint8_t { kConnecting, kOpen, kLost };
+  // kEnded: by the peer itself.
+  enum class State : std::uint8_t { kConnecting, kOpen, kLost, kEnded };
   struct Peer {
     std::string name;
     HostToken token{};
     UniqueFd socket;  // to the peer
     State state = State::kConnecting;
+    bool is_lost() const { return state == State::kLost || state == State::kEnded; }
     std::deque<std::vector<std::byte>> queued;
     bool awaits_room = false;   // the socket was full, and says when it is not
     std::uint64_t inbound = 0;  // the connection from the peer; 0: not there yet
@@ -72,9 +75,9 @@ class BounceSocketLink final : public BounceLink {
   void accept_all();
   void connect(PeerId id, Peer* peer);
   void flush(PeerId id, Peer* peer);
-  void lose(PeerId id, Peer* peer);
-  // False: drop the connection.
-  bool receive(std::uint64_t id, Inbound* inbound, std::vector<Transport::Message>* frames);
+  void lose(PeerId id, Peer* peer, State how);
+  // kOpen: keep the connection; else how it is over.
+  State receive(std::uint64_t id, Inbound* inbound, std::vector<Transport::Message>* frames);
   void identify(std::uint64_t id, Inbound* inbound);
   void watch(int operation, int socket, std::uint32_t events, std::uint64_t id) const;
 

@@ -23,7 +23,7 @@ Status EngineCopies::open(const std::shared_ptr<const CudaContext>& context) {
 BatchResult EngineCopies::add(BatchId id, PeerId peer, std::vector<Copy> copies) {
   if (loss_) return {BatchState::kFailed, false, *loss_};
   std::reverse(copies.begin(), copies.end());
-  batches_.emplace(id, Batch{.peer = peer, .left = std::move(copies)});
+  batches_.emplace(id, Batch{.peer = peer, .left = std::move(copies), .error = {}});
   to_queue_.push_back(id);
   feed();
   return {BatchState::kInFlight, false, {}};
@@ -46,6 +46,8 @@ EngineCopies::Ending EngineCopies::poll(BatchId id) {
     ending.result = {BatchState::kFailed, batch.pieces > 0, *loss_};
   } else if (batch.pieces > 0 || !(batch.left.empty() || batch.is_stopped)) {
     return ending;
+  } else if (!batch.error.is_ok()) {
+    ending.result = {BatchState::kFailed, false, batch.error};
   } else if (batch.is_stopped) {
     ending.result = {BatchState::kFailed, false, Status(StatusCode::kCancelled, "the transfer was cancelled")};
   } else {
@@ -78,7 +80,7 @@ void EngineCopies::collect() {
     }
     queued_bytes_ -= piece.bytes;
     --batches_.at(piece.batch).pieces;
-    spare_events_.push_back(std::move(piece.reached));
+    spare_events_.push_back(piece.reached.take_event());
     pieces_.pop_front();
   }
 }
@@ -87,14 +89,8 @@ void EngineCopies::feed() {
   while (!loss_ && !to_queue_.empty() && queued_bytes_ + kPieceBytes <= kAheadBytes) {
     const BatchId id = to_queue_.front();
     Batch& batch = batches_.at(id);
-    const Status status = queue_piece(id, &batch);
-    // A part may be queued without an event behind it: as with any device that refuses a copy, nothing says when it
-    // ends.
-    if (!status.is_ok()) {
-      ++batch.pieces;
-      loss_ = status;
-      return;
-    }
+    batch.error = queue_piece(id, &batch);
+    if (!batch.error.is_ok()) batch.left.clear();
     if (batch.left.empty()) to_queue_.pop_front();
   }
 }
@@ -102,33 +98,39 @@ void EngineCopies::feed() {
 Status EngineCopies::queue_piece(BatchId id, Batch* batch) {
   const CurrentContext current(*context_);
   if (!current.status().is_ok()) return current.status();
-  Piece piece{.batch = id, .bytes = 0, .reached = {}};
+  // All that can fail while the device is well comes before the first copy.
+  CudaEvent event;
+  Status status;
   if (spare_events_.empty()) {
-    Status status = CudaEvent::create(context_, EventTiming::kOff, &piece.reached);
+    status = CudaEvent::create(context_, EventTiming::kOff, &event);
     if (!status.is_ok()) return status;
   } else {
-    piece.reached = std::move(spare_events_.back());
+    event = std::move(spare_events_.back());
     spare_events_.pop_back();
   }
+  Piece piece{.batch = id, .bytes = 0, .reached = StreamMark(std::move(event))};
   const CudaApi& api = context_->api();
   while (piece.bytes < kPieceBytes && !batch->left.empty()) {
     Copy& copy = batch->left.back();
     const std::size_t now = std::min(copy.bytes, kPieceBytes - piece.bytes);
-    Status status =
+    status =
         api.check(api.cuMemcpyDtoDAsync(copy.destination, copy.source, now, stream_.handle()), "cuMemcpyDtoDAsync");
-    if (!status.is_ok()) return status;
+    if (!status.is_ok()) break;
     piece.bytes += now;
     copy.destination += now;
     copy.source += now;
     copy.bytes -= now;
     if (copy.bytes == 0) batch->left.pop_back();
   }
-  Status status = piece.reached.record(stream_);
-  if (!status.is_ok()) return status;
+  if (piece.bytes == 0) {
+    spare_events_.push_back(piece.reached.take_event());
+    return status;
+  }
+  piece.reached.set(stream_);
   queued_bytes_ += piece.bytes;
   ++batch->pieces;
   pieces_.push_back(std::move(piece));
-  return Status::ok();
+  return status;
 }
 
 }  // namespace kvt

@@ -8,7 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "device/cuda_event.h"
+#include "device/stream_mark.h"
 #include "transport/transport.h"
 
 namespace kvt {
@@ -39,7 +39,8 @@ class EngineCopies {
   void cancel(BatchId id);
 
   bool has_any() const { return !batches_.empty(); }
-  // A lost device left something queued. Nothing says that it ended.
+  // A lost device left something queued. Nothing says that it ended. A call that the driver refused is no loss: its
+  // batch ends with what was queued of it before, and others go on.
   bool has_lost() const { return loss_.has_value(); }
 
  private:
@@ -48,16 +49,18 @@ class EngineCopies {
     std::vector<Copy> left;  // last first; the last may be what remains of one
     std::size_t pieces = 0;  // queued, not yet reached
     bool is_stopped = false;
+    Status error;  // why the rest of it was not queued
   };
   // What one event stands for.
   struct Piece {
     BatchId batch = 0;
     std::size_t bytes = 0;
-    CudaEvent reached;
+    StreamMark reached;
   };
 
   void collect();
   void feed();
+  // After a failure what was queued before is a piece all the same.
   Status queue_piece(BatchId id, Batch* batch);
 
   std::shared_ptr<const CudaContext> context_;

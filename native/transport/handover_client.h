@@ -36,6 +36,8 @@ class HandoverClient {
   std::vector<UniqueFd> take_descriptors() { return std::move(descriptors_); }
   // A ready peer whose process ended or whose agent closed fails with kPeerLost from here on.
   bool check_alive();
+  // The caller is done with the peer: it fails from here on, and its end is not looked for.
+  void close() { fail(StatusCode::kState, "it was removed"); }
   // The caller found what came unusable.
   void fail(StatusCode code, const std::string& what);
 

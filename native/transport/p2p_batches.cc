@@ -28,7 +28,7 @@ Status P2pBatches::share_blocks(unsigned most, Queued* batch, unsigned* blocks) 
   const auto alone = alone_ ? batches_.find(*alone_) : batches_.end();
   Status status;
   if (alone != batches_.end() && alone->second.queued.lane != batch->lane) {
-    status = alone->second.done.wait_on(batch->lane->stream);
+    status = alone->second.queued.done.wait_on(batch->lane->stream);
     alone_.reset();
   }
   return status;
@@ -41,31 +41,41 @@ Status P2pBatches::take_event(CudaEvent* out) {
   return Status::ok();
 }
 
-void P2pBatches::drop(Queued batch) { free({.queued = std::move(batch), .done = {}}); }
-
-void P2pBatches::free(Batch batch) {
-  if (batch.queued.slots.size() > 0) buffers_->give_back(std::move(batch.queued.slots));
-  if (batch.queued.word != nullptr) words_->give_back(batch.queued.word);
-  if (batch.done.is_open()) spare_events_.push_back(std::move(batch.done));
+Status P2pBatches::begin(Queued* batch) {
+  Status status = words_->take(&batch->word);
+  CudaEvent event;
+  if (status.is_ok()) status = take_event(&event);
+  if (status.is_ok()) batch->done = StreamMark(std::move(event));
+  return status;
 }
 
-BatchResult P2pBatches::queued(BatchId id, Queued batch, Status status) {
-  CudaEvent done;
-  if (status.is_ok()) status = take_event(&done);
-  if (status.is_ok()) status = done.record(batch.lane->stream);
-  if (status.is_ok()) {
-    batch.lane->order.push_back(id);
-    if (batch.lane != &waiting_) last_ready_ = batch.lane == &ready_[0] ? 0 : 1;
-    if (batch.is_alone) alone_ = id;
-    batches_.emplace(id, Batch{.queued = std::move(batch), .done = std::move(done)});
-    return {BatchState::kInFlight, false, {}};
-  }
-  // Part of it may be queued already, and reads the slots. A device that refuses a launch is lost.
-  lost_.push_back(Batch{.queued = std::move(batch), .done = {}});
-  return {BatchState::kFailed, true, std::move(status)};
+void P2pBatches::drop(Queued batch) { free(std::move(batch)); }
+
+void P2pBatches::drop_after(Queued batch, const CudaStream& stream) {
+  batch.done.set(stream);
+  dropped_.push_back(std::move(batch));
 }
 
-BatchResult P2pBatches::cancelled() {
+void P2pBatches::free(Queued batch) {
+  if (batch.slots.size() > 0) buffers_->give_back(std::move(batch.slots));
+  if (batch.word != nullptr) words_->give_back(batch.word);
+  if (batch.done.is_open()) spare_events_.push_back(batch.done.take_event());
+}
+
+BatchResult P2pBatches::queued(BatchId id, Queued batch, Status error) {
+  batch.done.set(batch.lane->stream);
+  batch.lane->order.push_back(id);
+  if (batch.lane != &waiting_) last_ready_ = batch.lane == &ready_[0] ? 0 : 1;
+  if (batch.is_alone) alone_ = id;
+  const bool is_whole = error.is_ok();
+  batches_.emplace(id, Batch{.queued = std::move(batch), .error = std::move(error)});
+  // The part that was queued is of no use.
+  if (!is_whole) cancel(id);
+  return {BatchState::kInFlight, false, {}};
+}
+
+BatchResult P2pBatches::failed(const Batch& batch) {
+  if (!batch.error.is_ok()) return {BatchState::kFailed, false, batch.error};
   return {BatchState::kFailed, false, Status(StatusCode::kCancelled, "the transfer was cancelled")};
 }
 
@@ -79,14 +89,15 @@ P2pBatches::Ending P2pBatches::poll(BatchId id) {
   const PeerId peer = batch.queued.peer;
   Lane* const lane = batch.queued.lane;
   if (batch.stopping == Stopping::kRevoked) {
+    Ending ending{.result = failed(batch), .peer = peer};
     revoked_.emplace(id, std::move(batch));
     batches_.erase(entry);
-    return {.result = cancelled(), .peer = peer};
+    return ending;
   }
   retire(lane);
   if (lane->order.front() != id) return {.result = {}, .peer = peer};
   Status error;
-  switch (batch.done.query(&error)) {
+  switch (batch.queued.done.query(&error)) {
     case EventProgress::kPending:
       return {.result = {}, .peer = peer};
     case EventProgress::kFailed:
@@ -99,11 +110,12 @@ P2pBatches::Ending P2pBatches::poll(BatchId id) {
       break;
   }
   // Whether the kernel saw the word in time it does not say; what was asked to stop may be incomplete.
-  const bool is_whole = batch.stopping == Stopping::kNot;
+  const bool is_whole = batch.stopping == Stopping::kNot && batch.error.is_ok();
+  Ending ending{.result = is_whole ? BatchResult{BatchState::kDone, false, {}} : failed(batch), .peer = peer};
   lane->order.pop_front();
-  free(std::move(batch));
+  free(std::move(batch.queued));
   batches_.erase(entry);
-  return {.result = is_whole ? BatchResult{BatchState::kDone, false, {}} : cancelled(), .peer = peer};
+  return ending;
 }
 
 void P2pBatches::cancel(BatchId id) {
@@ -116,6 +128,20 @@ void P2pBatches::cancel(BatchId id) {
 }
 
 void P2pBatches::retire() {
+  for (std::size_t i = 0; i < dropped_.size();) {
+    Status error;
+    const EventProgress progress = dropped_[i].done.query(&error);
+    if (progress == EventProgress::kPending) {
+      ++i;
+      continue;
+    }
+    if (progress == EventProgress::kReached) {
+      free(std::move(dropped_[i]));
+    } else {
+      lost_.push_back(Batch{.queued = std::move(dropped_[i]), .error = std::move(error)});
+    }
+    dropped_.erase(dropped_.begin() + static_cast<std::ptrdiff_t>(i));
+  }
   if (revoked_.empty()) return;
   for (Lane* lane : {&ready_[0], &ready_[1], &waiting_}) retire(lane);
 }
@@ -125,11 +151,11 @@ void P2pBatches::retire(Lane* lane) {
     const auto entry = revoked_.find(lane->order.front());
     if (entry == revoked_.end()) return;
     Status error;
-    const EventProgress progress = entry->second.done.query(&error);
+    const EventProgress progress = entry->second.queued.done.query(&error);
     if (progress == EventProgress::kPending) return;
     lane->order.pop_front();
     if (progress == EventProgress::kReached) {
-      free(std::move(entry->second));
+      free(std::move(entry->second.queued));
     } else {
       lost_.push_back(std::move(entry->second));
     }

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "device/abort_words.h"
-#include "device/cuda_event.h"
 #include "device/device_buffer_pool.h"
+#include "device/stream_mark.h"
 #include "transport/transport.h"
 
 namespace kvt {
@@ -21,7 +21,10 @@ namespace kvt {
 // Ordering: batches of one lane end in the order they were posted, except that those taken back end at once. What waits
 //   for no event goes by two lanes in turn, so that one slice begins while the one before it ends (two H200, slices of
 //   8 MiB: 340 GB/s instead of 288).
-// Ownership: events, slots and abort words, from `queued` until the device has run the batch.
+// Why everything that can fail comes first: a launch cannot be taken back, and a batch whose end nobody can tell keeps
+//   pages and mappings for ever. begin() takes what a batch needs; once something is queued only a lost device keeps
+//   its end from being known.
+// Ownership: events, slots and abort words, from begin() until the device has run the batch.
 // Threading: the progress thread.
 class P2pBatches {
  public:
@@ -37,6 +40,7 @@ class P2pBatches {
     DeviceBuffer slots;
     Lane* lane = nullptr;
     AbortWord* word = nullptr;
+    StreamMark done;
     // Its blocks ask the word before they touch anything: it can be taken back as long as none has begun.
     bool is_gated = false;
     // It takes all the blocks that the two lanes share: nothing of the other lane may run beside it.
@@ -58,34 +62,38 @@ class P2pBatches {
   // otherwise this lane's half. Sets `is_alone`.
   Status share_blocks(unsigned most, Queued* batch, unsigned* blocks);
   DeviceBufferPool& buffers() { return *buffers_; }
-  Status take_word(AbortWord** out) { return words_->take(out); }
+  // Its word and its mark. Drop it when this or anything up to the upload of its slots fails.
+  Status begin(Queued* batch);
 
   // Nothing of it reached the device.
   void drop(Queued batch);
-  // `status`: what became of queueing it. After a failure a part may be queued all the same.
-  BatchResult queued(BatchId id, Queued batch, Status status);
+  // Nothing that touches a page was queued, but its slots may still be on their way by `stream`.
+  void drop_after(Queued batch, const CudaStream& stream);
+  // At least one of its kernels is queued. `error`: why the others are not.
+  BatchResult queued(BatchId id, Queued batch, Status error);
   Ending poll(BatchId id);
   // See Transport::cancel.
   void cancel(BatchId id);
-  // Frees what batches used that were taken back and that the device has passed.
+  // Frees what batches used that were taken back or dropped and that the device has passed.
   void retire();
 
   bool has_any() const { return !batches_.empty(); }
-  bool has_revoked() const { return !revoked_.empty(); }
+  // Something that is over for its caller, and touches no page, is not over for the device.
+  bool has_unretired() const { return !revoked_.empty() || !dropped_.empty(); }
   bool has_lost() const { return !lost_.empty(); }
 
  private:
   enum class Stopping : std::uint8_t { kNot, kAsked, kRevoked };
   struct Batch {
     Queued queued;
-    CudaEvent done;
     Stopping stopping = Stopping::kNot;
+    Status error;  // why a part of it was not queued
   };
 
-  static BatchResult cancelled();
+  static BatchResult failed(const Batch& batch);
   Status take_event(CudaEvent* out);
   void retire(Lane* lane);
-  void free(Batch batch);
+  void free(Queued batch);
 
   std::shared_ptr<const CudaContext> context_;
   std::optional<DeviceBufferPool> buffers_;
@@ -98,6 +106,7 @@ class P2pBatches {
   std::vector<CudaEvent> spare_events_;
   std::unordered_map<BatchId, Batch> batches_;
   std::unordered_map<BatchId, Batch> revoked_;  // over for their callers, not yet for the device
+  std::vector<Queued> dropped_;
   // Batches that a lost device left behind. Nothing says that they ended, so what they use is never freed.
   std::vector<Batch> lost_;
 };

@@ -105,9 +105,16 @@ Status P2pPeer::find_table(const std::shared_ptr<const FragmentTable>& table, co
   if (!status.is_ok()) return status;
   std::memcpy(made.buffer.host().data(), made.copy.fragments.data(), bytes);
   status = made.buffer.upload(bytes, idle);
+  if (!status.is_ok()) {
+    buffers->give_back(std::move(made.buffer));
+    return status;
+  }
   // Every other stream may read it from here on, and a table's first use is rare: these microseconds are waited for.
-  if (status.is_ok()) status = idle.synchronize();
-  if (!status.is_ok()) return status;
+  status = idle.synchronize();
+  if (!status.is_ok()) {
+    unsettled_.push_back(std::move(made.buffer));
+    return status;
+  }
   *out = &tables_.emplace(table.get(), std::move(made)).first->second;
   return Status::ok();
 }

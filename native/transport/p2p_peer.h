@@ -50,6 +50,8 @@ class P2pPeer {
   Status find_table(const std::shared_ptr<const FragmentTable>& table, const RegionSet& own, const CudaStream& idle,
                     DeviceBufferPool* buffers, const Table** out);
 
+  // Something queued may use mappings and tables for ever: of the peer those stay, and nothing else.
+  void give_up() { client_.close(); }
   // Before the peer is destroyed, when nothing queued uses its tables.
   void give_back_tables(DeviceBufferPool* buffers);
 
@@ -61,6 +63,7 @@ class P2pPeer {
   RegionSet regions_;
   std::vector<std::unique_ptr<PeerMapping>> mappings_;
   std::unordered_map<const FragmentTable*, Table> tables_;
+  std::vector<DeviceBuffer> unsettled_;  // tables whose upload may not have ended
 };
 
 }  // namespace kvt

@@ -117,7 +117,10 @@ class P2pTransport final : public Transport {
   static bool goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs);
   BatchResult copy_runs(BatchId batch, PeerId peer, const P2pPeer& to, std::span<const Run> runs);
   Status prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out);
-  Status launch(const Launch& launch, const P2pBatches::Queued& batch) const;
+  // What each launch is called with, into launches_.
+  Status make_launches(const Launch& launch, const P2pBatches::Queued& batch);
+  // `count`: of them that were queued.
+  Status launch(const Launch& launch, const P2pBatches::Queued& batch, std::size_t* count) const;
 
   P2pOptions options_;
   std::shared_ptr<const CudaContext> context_;
@@ -137,6 +140,7 @@ class P2pTransport final : public Transport {
   std::unordered_map<PeerId, P2pPeer> peers_;
   std::vector<std::unique_ptr<P2pPeer>> given_up_;
   std::vector<std::string> advice_;
+  std::vector<CopyArguments> launches_;  // kept for its capacity
 };
 
 Status P2pTransport::open() {
@@ -250,6 +254,7 @@ void P2pTransport::remove_peer(PeerId peer) {
   const auto entry = peers_.find(peer);
   if (entry == peers_.end()) return;
   if (batches_->has_lost() || engines_->has_lost()) {
+    entry->second.give_up();
     given_up_.push_back(std::make_unique<P2pPeer>(std::move(entry->second)));
     peers_.erase(entry);
     return;
@@ -327,8 +332,8 @@ Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, Dev
   return Status::ok();
 }
 
-Status P2pTransport::launch(const Launch& launch, const P2pBatches::Queued& batch) const {
-  const bool is_bulk = launch.is_bulk && kernels_->has_bulk();
+Status P2pTransport::make_launches(const Launch& launch, const P2pBatches::Queued& batch) {
+  launches_.clear();
   for (std::size_t from = 0; from < launch.parts.size(); from += kMaxCopyGroups) {
     const std::size_t count = std::min<std::size_t>(kMaxCopyGroups, launch.parts.size() - from);
     CopyArguments arguments;
@@ -337,9 +342,17 @@ Status P2pTransport::launch(const Launch& launch, const P2pBatches::Queued& batc
     arguments.abort = reinterpret_cast<std::uintptr_t>(batch.word);
     arguments.state = batch.slots.device() + from / kMaxCopyGroups * sizeof(LaunchState);
     arguments.is_gated = batch.is_gated ? 1 : 0;
-    status = kernels_->copy(CopyKind::kPaged, is_bulk ? CopyMethod::kBulk : CopyMethod::kRegisters, arguments,
-                            launch.blocks, batch.lane->stream);
+    launches_.push_back(arguments);
+  }
+  return Status::ok();
+}
+
+Status P2pTransport::launch(const Launch& launch, const P2pBatches::Queued& batch, std::size_t* count) const {
+  const CopyMethod method = launch.is_bulk && kernels_->has_bulk() ? CopyMethod::kBulk : CopyMethod::kRegisters;
+  for (const CopyArguments& arguments : launches_) {
+    Status status = kernels_->copy(CopyKind::kPaged, method, arguments, launch.blocks, batch.lane->stream);
     if (!status.is_ok()) return status;
+    ++*count;
   }
   return Status::ok();
 }
@@ -369,27 +382,35 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
   if (!current.status().is_ok()) return failed(current.status());
 
   P2pBatches::Queued queued{
-      .peer = peer, .slots = {}, .lane = after == nullptr ? &batches_->ready() : &batches_->waiting()};
+      .peer = peer, .slots = {}, .lane = after == nullptr ? &batches_->ready() : &batches_->waiting(), .done = {}};
   const CudaStream& stream = queued.lane->stream;
   Launch prepared;
-  Status status = batches_->take_word(&queued.word);
+  Status status = batches_->begin(&queued);
   if (status.is_ok()) status = prepare(&to, groups, &queued.slots, &prepared);
+  // The gate costs a launch a look at host memory; what is about to run is soon over without it.
+  queued.is_gated = after != nullptr || batches_->ready_depth() >= kUngatedDepth;
+  prepared.blocks = options_.max_blocks;
+  if (status.is_ok()) status = make_launches(prepared, queued);
+  if (status.is_ok() && after == nullptr)
+    status = batches_->share_blocks(options_.max_blocks, &queued, &prepared.blocks);
+  // The slots travel before the event is waited for, so that they cost nothing once it is reached; beside what the
+  // stream still copies, but not where there is nothing of that: two calls fewer.
+  const bool is_beside = !queued.lane->order.empty();
+  const CudaStream& upload_stream = is_beside ? upload_stream_ : stream;
+  if (status.is_ok()) status = queued.slots.upload(prepared.upload_bytes, upload_stream);
   if (!status.is_ok()) {
     batches_->drop(std::move(queued));
     return failed(std::move(status));
   }
-  // The gate costs a launch a look at host memory; what is about to run is soon over without it.
-  queued.is_gated = after != nullptr || batches_->ready_depth() >= kUngatedDepth;
-  prepared.blocks = options_.max_blocks;
-  if (after == nullptr) status = batches_->share_blocks(options_.max_blocks, &queued, &prepared.blocks);
-  // The slots travel before the event is waited for, so that they cost nothing once it is reached; beside what the
-  // stream still copies, but not where there is nothing of that: two calls fewer.
-  const bool is_beside = !queued.lane->order.empty();
-  if (status.is_ok()) status = queued.slots.upload(prepared.upload_bytes, is_beside ? upload_stream_ : stream);
-  if (status.is_ok() && is_beside) status = uploaded_.record(upload_stream_);
+  std::size_t launched = 0;
+  if (is_beside) status = uploaded_.record(upload_stream_);
   if (status.is_ok() && is_beside) status = uploaded_.wait_on(stream);
   if (status.is_ok() && after != nullptr) status = after->wait_on(stream);
-  if (status.is_ok()) status = launch(prepared, queued);
+  if (status.is_ok()) status = launch(prepared, queued, &launched);
+  if (!status.is_ok() && launched == 0) {
+    batches_->drop_after(std::move(queued), upload_stream);
+    return failed(std::move(status));
+  }
   return batches_->queued(batch, std::move(queued), std::move(status));
 }
 
@@ -437,7 +458,7 @@ std::optional<TimePoint> P2pTransport::next_wakeup(TimePoint now) const {
   };
   for (const auto& [id, peer] : peers_) consider(peer.next_wakeup(now));
   if (batches_->has_any() || engines_->has_any()) consider(now + kPollInterval);
-  if (batches_->has_revoked()) consider(now + kRetireInterval);
+  if (batches_->has_unretired()) consider(now + kRetireInterval);
   return earliest;
 }
 
@@ -448,8 +469,8 @@ bool P2pTransport::close() {
   batches_->retire();
   const bool is_drained =
       !batches_->has_any() && !batches_->has_lost() && !engines_->has_any() && !engines_->has_lost();
-  if (!is_drained || batches_->has_revoked()) {
-    // What is queued reads words and slots, and the driver runs its kernels. Of what was taken back that is all; the
+  if (!is_drained || batches_->has_unretired()) {
+    // What is queued uses words and slots, and the driver runs its kernels. Of what was taken back that is all; the
     // rest may still read our pools and write through the mappings: all of it is given up as it is.
     struct GivenUp {
       std::unique_ptr<P2pBatches> batches;
@@ -462,6 +483,7 @@ bool P2pTransport::close() {
     // NOLINTNEXTLINE(cppcoreguidelines-owning-memory): nobody owns it any more, on purpose
     auto* const given_up = new GivenUp{std::move(batches_), std::move(engines_), std::move(kernels_), {}, {}, {}};
     if (!is_drained) {
+      for (auto& [id, peer] : peers_) peer.give_up();
       given_up->pools = std::move(pools_);
       given_up->peers = std::move(peers_);
       given_up->more_peers = std::move(given_up_);

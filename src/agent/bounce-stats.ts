@@ -5,6 +5,7 @@ const NAMES = [
   'chunksGranted',
   'chunksWaiting',
   'chunksQuarantined',
+  'lostBytes',
   'slicesSending',
   'requestsReceiving',
   'bytesGathered',
@@ -12,7 +13,6 @@ const NAMES = [
   'nacksSent',
   'nacksReceived',
   'quarantinedTotal',
-  'releasedUnproven',
   'heldOut',
   'foreignFrames',
   'staleFrames',
@@ -23,12 +23,12 @@ const NAMES = [
  *
  * Now: `arenaBytes`; `arenaUsedBytes` (granted to peers, staged for them, in quarantine); `chunksGranted` (regions that a peer may write or
  * that are being scattered); `chunksWaiting` (asked for by peers, and no region is free); `chunksQuarantined` (regions that nobody wants any
- * more and that may still be written); `slicesSending`; `requestsReceiving` (parts of slices that peers send here).
+ * more and that may still be written); `lostBytes` (of the arena, under those of them whose writers were removed or are gone: they come back
+ * when it is proven that the writer writes no more, or never); `slicesSending`; `requestsReceiving` (parts of slices that peers send here).
  *
  * Since it was opened: `bytesGathered`, `bytesScattered`; `nacksSent`, `nacksReceived` (parts of slices that one side gave up on);
- * `quarantinedTotal`, and of those `releasedUnproven` (freed because their writer had been gone for long enough); `heldOut` (failures that
- * were reported before every answer had come: `drained` was false); `foreignFrames` (not from whom they concern), `staleFrames` (doubled or
- * late).
+ * `quarantinedTotal`; `heldOut` (failures that were reported before every answer had come: `drained` was false); `foreignFrames` (not from
+ * whom they concern), `staleFrames` (doubled or late).
  */
 export type BounceStats = Readonly<Record<(typeof NAMES)[number], number>>;
 

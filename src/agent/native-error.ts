@@ -1,6 +1,7 @@
 import {
   ArgumentError,
   CapabilityError,
+  DeviceLostError,
   InternalError,
   type KvTransceiverError,
   PeerLostError,
@@ -22,6 +23,7 @@ export enum NativeStatus {
   PeerLost = 6,
   Cancelled = 7,
   Internal = 8,
+  DeviceLost = 9,
 }
 
 /** The typed error of a status. The message is native code's own. */
@@ -39,6 +41,8 @@ export function errorOfStatus(status: number, message: string, failure: Transfer
       return new TransportError(message, failure);
     case NativeStatus.PeerLost:
       return new PeerLostError(message, failure);
+    case NativeStatus.DeviceLost:
+      return new DeviceLostError(message, failure);
     case NativeStatus.Cancelled:
       return new TransferCancelledError(message, failure);
     default:

@@ -131,7 +131,6 @@ export class KvMetrics {
     this.#set.add('bouncedBytes', { direction: 'scattered' }, rise('bytesScattered'));
     this.#set.add('bounceRefusals', { direction: 'sent' }, rise('nacksSent'));
     this.#set.add('bounceRefusals', { direction: 'received' }, rise('nacksReceived'));
-    this.#set.add('unprovenReleases', { of: 'region' }, rise('releasedUnproven'));
   }
 
   #ofTransceiver(): TransferObserver {

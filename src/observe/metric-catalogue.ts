@@ -132,8 +132,8 @@ export const METRICS = {
   unprovenReleases: {
     type: 'counter',
     name: 'kv_transceiver_unproven_releases_total',
-    help: 'Pages of requests, and regions of the bounce arena, released without proof that their writers had stopped',
-    labels: { of: ['request', 'region'] },
+    help: 'Requests whose pages were released without proof that their writers had stopped',
+    labels: { of: ['request'] },
   },
   badTraceparents: {
     type: 'counter',
@@ -228,8 +228,8 @@ export const METRICS = {
   arenaBytes: {
     type: 'gauge',
     name: 'kv_transceiver_arena_bytes',
-    help: 'Bytes of the bounce arena; absent without one',
-    labels: { state: ['free', 'used'] },
+    help: 'Bytes of the bounce arena; lost are those that an agent which is gone may still write; absent without one',
+    labels: { state: ['free', 'used', 'lost'] },
   },
   arenaChunks: {
     type: 'gauge',

@@ -64,8 +64,8 @@ function addTransceiver(key: MetricKey, stats: TransceiverStats, sum: SeriesSum)
       break;
     case 'arenaBytes':
       if (stats.bounce !== null) {
-        const { arenaBytes, arenaUsedBytes } = stats.bounce;
-        sum.addStates({}, { free: arenaBytes - arenaUsedBytes, used: arenaUsedBytes });
+        const { arenaBytes, arenaUsedBytes, lostBytes } = stats.bounce;
+        sum.addStates({}, { free: arenaBytes - arenaUsedBytes, used: arenaUsedBytes - lostBytes, lost: lostBytes });
       }
       break;
     case 'arenaChunks':

@@ -1,4 +1,5 @@
 import {
+  DeviceLostError,
   ERROR_CODES,
   type ErrorCode,
   KvTransceiverError,
@@ -21,6 +22,8 @@ export function remoteError(code: string, message: string): KvTransceiverError {
       return new PeerLostError(message);
     case 'ERR_KVT_TRANSPORT':
       return new TransportError(message);
+    case 'ERR_KVT_DEVICE_LOST':
+      return new DeviceLostError(message);
     case 'ERR_KVT_SESSION_RETIRED':
       return new SessionRetiredError(message);
     default:

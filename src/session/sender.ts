@@ -3,6 +3,7 @@ import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import {
   ArgumentError,
+  DeviceLostError,
   InternalError,
   KvTransceiverError,
   type PeerLostError,
@@ -403,10 +404,11 @@ export class Sender {
     const what = task.slice === null ? 'aux' : `slice ${task.slice.seq}`;
     const cause = task.error ?? undefined;
     const text = `request ${session.rid}, ${what} to ${receiver.peer.name}: ${cause?.message ?? 'the agent dropped it'}`;
+    const Failure = cause instanceof DeviceLostError ? DeviceLostError : TransportError;
     this.#end(
       session,
       'failed',
-      new TransportError(text, {
+      new Failure(text, {
         cause,
         requestId: session.rid.toString(),
         peer: receiver.peer.name,

@@ -37,6 +37,7 @@ const CLASSES: Readonly<Record<ErrorCode, () => KvTransceiverError>> = {
   ERR_KVT_TRANSFER_CANCELLED: () => new errors.TransferCancelledError('m'),
   ERR_KVT_PEER_LOST: () => new errors.PeerLostError('m'),
   ERR_KVT_TRANSPORT: () => new errors.TransportError('m'),
+  ERR_KVT_DEVICE_LOST: () => new errors.DeviceLostError('m'),
   ERR_KVT_SESSION_RETIRED: () => new errors.SessionRetiredError('m'),
   ERR_KVT_NOT_ASSIGNED: () => new errors.NotAssignedError('m'),
   ERR_KVT_INTERNAL: () => new errors.InternalError('m'),

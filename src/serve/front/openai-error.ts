@@ -51,6 +51,7 @@ export function apiErrorOf(error: unknown, requestId: string): ApiError {
       return new ApiError(503, message, { code, retryAfterS: 1 });
     case 'ERR_KVT_PEER_LOST':
     case 'ERR_KVT_TRANSPORT':
+    case 'ERR_KVT_DEVICE_LOST':
     case 'ERR_KVT_SESSION_RETIRED':
     case 'ERR_KVT_NOT_ASSIGNED':
     case 'ERR_KVT_TRANSFER_CANCELLED':

@@ -1,0 +1,39 @@
+#pragma once
+
+#include <utility>
+
+#include "device/cuda_event.h"
+#include "device/cuda_stream.h"
+
+namespace kvt {
+
+// Role: says when a stream has run what was queued on it so far.
+// Why: what is queued cannot be taken back, so that a driver which refuses one more call must not make its end
+//   unknowable: where the event cannot be recorded the stream itself is asked, which is later at worst.
+// Ownership: owns the event; the stream outlives the mark.
+// Threading: one thread.
+class StreamMark {
+ public:
+  StreamMark() = default;
+  explicit StreamMark(CudaEvent event) : event_(std::move(event)) {}
+
+  void set(const CudaStream& stream) { unmarked_ = event_.record(stream).is_ok() ? nullptr : &stream; }
+  // After set(). Never blocks. kFailed sets `error`: the device is lost, and nothing says that its work ended.
+  EventProgress query(Status* error) const {
+    return unmarked_ == nullptr ? event_.query(error) : unmarked_->query(error);
+  }
+  // Makes what `stream` is given from now on wait. Does nothing for a mark that could not be recorded.
+  Status wait_on(const CudaStream& stream) const {
+    return unmarked_ == nullptr ? event_.wait_on(stream) : Status::ok();
+  }
+
+  bool is_open() const { return event_.is_open(); }
+  // To be used again, once it was reached.
+  CudaEvent take_event() { return std::move(event_); }
+
+ private:
+  CudaEvent event_;
+  const CudaStream* unmarked_ = nullptr;
+};
+
+}  // namespace kvt
