@@ -10,14 +10,15 @@ import {
   TransferTimeoutError,
   TransportError,
 } from '../errors.js';
-import { type ContextAnswer, type LlmRequest, requestKey } from '../executor/request.js';
+import { type LlmRequest, requestKey } from '../executor/request.js';
 import type { RankInfo } from '../mapping/index.js';
 import type { FrameOrigin } from '../wire/index.js';
 import type { Accepted, Cancel, SliceResult, WriterReport } from '../wire/messages.js';
 import { formatTraceparent } from '../wire/trace-context.js';
 import type { AuxBuffer } from './aux-buffer.js';
-import { NO_TAIL, type Settled } from './cache-transceiver.js';
+import type { Settled } from './cache-transceiver.js';
 import type { CallbackGuard } from './callback-guard.js';
+import { answeredBefore } from './context-answer.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
@@ -27,6 +28,7 @@ import { isSameProcess, type Peer } from './peer.js';
 import { ReceiveBook } from './receive-book.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { type RxGroup, RxSession } from './rx-session.js';
+import { rxTimings } from './rx-timings.js';
 import type { RxWriter } from './rx-writer.js';
 import { salvageableTokens } from './salvage.js';
 import { readTrace } from './trace-reader.js';
@@ -555,7 +557,6 @@ export class Receiver {
     if (session.outcome === null) return;
     for (const { ticket } of session.writers)
       if (this.#o.inbound !== null) this.#releaseSoon(this.#o.inbound.end(ticket), session);
-    const slices = Math.max(0, ...session.expected.map((writer) => writer.reportedSlices));
     this.#o.onSettled({
       request: session.request,
       side: 'generation',
@@ -565,17 +566,7 @@ export class Receiver {
       salvageableTokens: salvageableTokens(session, this.#o.cache.layerGroups, (writer, endBlock) =>
         this.#asking.plannedBytes(session, writer, endBlock),
       ),
-      timings: {
-        startedAtMs: session.startedAtMs,
-        firstPostAtMs: session.firstProgressAtMs,
-        lastSliceSubmittedAtMs: null,
-        settledAtMs: this.#o.clock.now(),
-        slices,
-        bytesPlanned: session.bytesExpected,
-        bytesDone: session.bytesReported,
-        perSlice: [],
-        tail: { ...NO_TAIL, reportedAtMs: session.reportedAtMs },
-      },
+      timings: rxTimings(session, this.#o.clock.now()),
     });
   }
 
@@ -601,15 +592,4 @@ export class Receiver {
     this.#o.ledger.settle(session.request.id);
     this.#giveAuxSlots();
   }
-}
-
-/** Context first, the answer came with the request. */
-function answeredBefore({ disagg, promptTokens }: LlmRequest): ContextAnswer {
-  return {
-    firstTokens: disagg?.firstGenTokens ?? [],
-    firstLogProbs: disagg?.firstGenLogProbs ?? [],
-    draftTokens: disagg?.draftTokens ?? [],
-    promptLen: promptTokens.length,
-    cachedTokens: disagg?.ctxUsage?.cachedTokens ?? 0,
-  };
 }

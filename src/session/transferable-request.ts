@@ -11,7 +11,7 @@ export const MAX_DRAFT_TOKENS: number = AUX_MAX_TOKENS - 2;
  * What no frame and no aux slot can carry is refused where the request comes in: behind that it would be found out by a timer or a completion,
  * where nobody waits for the error.
  * @throws ArgumentError for an id that is no u64, a `ctxInfoEndpoint` that is none
- * @throws RequestTooLargeError for more draft tokens than fit beside the first token
+ * @throws RequestTooLargeError for more draft tokens than fit beside the first token and its log-prob
  */
 export function requireTransferable(request: LlmRequest): void {
   const { id, disagg } = request;
@@ -28,7 +28,7 @@ export function requireTransferable(request: LlmRequest): void {
     );
   if (requestType === 'context_only' && scheduleStyle === 'generation_first' && draftTokens.length > MAX_DRAFT_TOKENS)
     throw new RequestTooLargeError(
-      `request ${id}: ${draftTokens.length} draft tokens do not fit an aux slot beside the first token; send at most ${MAX_DRAFT_TOKENS}, or use scheduleStyle 'context_first'`,
+      `request ${id}: ${draftTokens.length} draft tokens do not fit an aux slot beside the first token and its log-prob; send at most ${MAX_DRAFT_TOKENS}, or use scheduleStyle 'context_first'`,
     );
 }
 

@@ -100,7 +100,9 @@ describe('docs/observability.md', () => {
     }
     for (const name of listed)
       expect(
-        [...added, 'observer_failures'].some((one) => one === name || (one.endsWith('_') && name.startsWith(one))),
+        [...added, 'observer_failures', 'internal_errors'].some(
+          (one) => one === name || (one.endsWith('_') && name.startsWith(one)),
+        ),
         name,
       ).toBe(true);
   });

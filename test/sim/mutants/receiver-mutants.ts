@@ -126,7 +126,7 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the receiver never looks at its clocks',
     file: FILE,
-    find: 'if (session.outcome === null) {\n        this.#expire(session, now);',
+    find: 'if (session.outcome === null) {\n      this.#expire(session, now);',
     replace: 'if (session.outcome === null) {',
   },
   {

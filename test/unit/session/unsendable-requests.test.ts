@@ -81,7 +81,7 @@ describe('what no frame and no aux slot can carry is refused by the verb that br
     const tokens = Array.from({ length: MAX_DRAFT_TOKENS + 1 }, (_, i) => i);
     const tooMany = changed(makeRequest(1, 'context'), { draftTokens: tokens });
     expect(() => context.transceiver.receiverReady(tooMany)).toThrow(RequestTooLargeError);
-    expect(() => chunk(context, tooMany, 0, 16)).toThrow(/122 draft tokens do not fit .* at most 121/);
+    expect(() => chunk(context, tooMany, 0, 16)).toThrow(/120 draft tokens do not fit .* at most 119/);
     expect(context.transceiver.stats()).toMatchObject({ held: 0, sendSessions: 0 });
     generation.transceiver.requestAndReceiveAsync(makeRequest(8, 'generation', { rid: RID + 1n, endpoint }));
     await pair.run(50);
