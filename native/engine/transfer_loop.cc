@@ -72,6 +72,7 @@ void TransferLoop::cancel(SubmissionId submission) {
   if (entry == transfers_.end()) return;
   // At once, whether or not the transfer can still be stopped: who cancels will say something else.
   drop_notes(submission);
+  entry->second.is_cancelled = true;
   stop(submission, &entry->second, Outcome::kCancelled, Status(StatusCode::kCancelled, "the transfer was cancelled"));
   cancel_batches(submission);
 }
@@ -300,6 +301,10 @@ void TransferLoop::end_batch(BatchId id, const Batch& batch, BatchResult result)
   if (result.may_still_land) {
     quarantined_.emplace(id, batch.submission);
     ++transfer.undrained;
+  }
+  // Its batches were stopped because the peer goes, not because anybody cancelled it.
+  if (result.error.code() == StatusCode::kCancelled && !transfer.is_cancelled && peers_.at(batch.peer).is_leaving) {
+    result.error = Status(StatusCode::kPeerLost, "the peer was removed");
   }
   const bool is_cancel = result.error.code() == StatusCode::kCancelled;
   // The first failure is the one that explains the rest.

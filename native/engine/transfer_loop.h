@@ -73,6 +73,7 @@ class TransferLoop {
     std::uint64_t bytes = 0;
     std::size_t in_flight = 0;
     std::size_t undrained = 0;
+    bool is_cancelled = false;  // by its submitter: what stops it for another reason is that reason's failure
     std::optional<TimePoint> posted_at;
     Ticket ticket = 0;
     std::chrono::nanoseconds posting{0};

@@ -51,7 +51,7 @@ TEST_F(FakeBareCopy, ALostDeviceIsAnErrorAndNotAWait) {
   KVT_ASSERT_OK(BareCopy::open(context_, context_, kPool, &copy));
   FakeCuda::order({"lost"});
   BareCopy::Times times;
-  EXPECT_EQ(copy->time(kPool, &times).code(), StatusCode::kTransport);
+  EXPECT_EQ(copy->time(kPool, &times).code(), StatusCode::kDeviceLost);
 }
 
 }  // namespace
