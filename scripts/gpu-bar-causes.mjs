@@ -11,10 +11,7 @@ export const CAUSES = {
   'bounce-share':
     'Gather, write and scatter of the first and the last chunk stand alone, and each chunk is waited for by a thread.',
   'bounce-empty':
-    'WANT, gather, NIXL write, DATA and scatter follow each other, and the host’s part of each goes by its processor. Since this result the threads of a slice look for its next step instead of sleeping: 94 to 107 µs became 65 to 79 where both were measured in turns on one GPU.',
+    'After a pause both progress threads are asleep: 27 µs until they are awake, and on cores that were asleep each launch, creation and post takes 3 to 6 times as long. Threads stay awake for 200 µs after a slice; longer would cost a core. Right after another slice one profile of 64 µs is: GPU 26, launches 10, NIXL 8, DATA and ACK 10, from the JS thread 6.',
   'slow-down: rdma':
     'UCX makes a copy and an event of each descriptor, which costs the forward 0.2 µs whatever its size: with pages of 256 KiB it is 0.3 %. Other batches, fewer in flight and rarer polling changed nothing. Where p2p reaches the peer it is taken instead.',
-  'tail: llama-3.1-8b 8192':
-    'Behind the last slice both JS threads wake up, decode, judge and publish: 0.35 to 0.6 ms (`tail` of the samples), as long as the slice itself. What ZeroMQ took (half a millisecond) went with notes.',
-  'tail: qwen3-32b 8192': 'The same 0.35 to 0.6 ms behind a slice of 1.4 ms.',
 };

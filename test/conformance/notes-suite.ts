@@ -144,6 +144,7 @@ export function notesSuite(
       send(3, { says: 'after' });
       await hears(1);
       expect(heard.map(({ note }) => note)).toEqual(['after']);
+      await log.of(3);
       expect(outcomes()).toEqual(expect.arrayContaining(['1 unsent', '2 unsent', '3 sent']));
       expect(writer.noteStats?.()).toMatchObject({ sent: 1, unsent: 2 });
     });

@@ -50,9 +50,11 @@ export class TinyWorld {
       () => answers.every(({ outcome }) => outcome !== ''),
       () => this.#draw.random() < this.#case.idleShare,
     );
-    // Also the pages of the last transfer come free.
+    // Also the pages of the last transfer come free, and ranks that are a step behind end it, too.
     const held = (): boolean =>
-      instances.some(({ ranks }) => ranks.some(({ transceiver }) => transceiver.stats().held > 0));
+      instances.some(({ ranks }) =>
+        ranks.some(({ transceiver, executor }) => transceiver.stats().held > 0 || executor.stats().live > 0),
+      );
     await runUntil(
       this.#clock,
       instances,

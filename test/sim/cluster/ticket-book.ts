@@ -93,9 +93,15 @@ export class TicketBook {
     const key = `${view.getBigUint64(INCARNATION_BYTES, true)}:${word.ticket}`;
     const first = this.#words.get(key);
     if (first !== undefined) {
+      // A process that has no memory of the request says of a cancel CANCELLED and of a question REFUSED, whichever comes: nothing moved.
+      const isNothing = [first, word].every(
+        ({ outcome, slices, drained }) =>
+          slices === 0 && drained && (outcome === WriterOutcome.CANCELLED || outcome === WriterOutcome.REFUSED),
+      );
       const isSame =
-        first.outcome === word.outcome &&
-        (word.outcome !== WriterOutcome.DONE || (first.slices === word.slices && first.bytes === word.bytes));
+        isNothing ||
+        (first.outcome === word.outcome &&
+          (word.outcome !== WriterOutcome.DONE || (first.slices === word.slices && first.bytes === word.bytes)));
       if (!isSame) this.#violation('I4 two words', `${told(first)}, then ${told(word)}`);
       if (first.drained && !word.drained) this.#violation('I4 two words', `drained, then not: ${told(word)}`);
       first.drained ||= word.drained;

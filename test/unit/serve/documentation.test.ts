@@ -17,10 +17,12 @@ describe('docs/serve.md', () => {
       [...names.matchAll(/`(--[\w-]+)/g)].map(([, name]) => [name, fallback]),
     );
     const expected = Object.entries(SERVE_OPTIONS).map(([key, { fallback }]) => [flagName(key), fallback]);
-    const stated = { '--engine': 'tiny', '--port': "the file's", '--schedule-style': "the file's" } as Record<
-      string,
-      string
-    >;
+    const stated: Readonly<Record<string, string>> = {
+      '--engine': 'tiny',
+      '--port': "the file's",
+      '--schedule-style': "the file's",
+      '--max-body': '64 KiB and 32 bytes for each token of the model',
+    };
     expect(documented).toEqual(expected.map(([name, fallback]) => [name, fallback ?? stated[name as string] ?? '']));
   });
 
