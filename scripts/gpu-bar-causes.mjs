@@ -11,7 +11,7 @@ export const CAUSES = {
   'bounce-share':
     'Gather, write and scatter of the first and the last chunk stand alone, and each chunk is waited for by a thread.',
   'bounce-empty':
-    'After a pause both progress threads are asleep: 27 µs until they are awake, and on cores that were asleep each launch, creation and post takes 3 to 6 times as long. Threads stay awake for 200 µs after a slice; longer would cost a core. Right after another slice one profile of 64 µs is: GPU 26, launches 10, NIXL 8, DATA and ACK 10, from the JS thread 6.',
+    'After a pause both progress threads are asleep, and on cores that were asleep each launch, creation and post takes several times as long. Threads stay awake for 200 µs after a slice; longer would cost a core.',
   'slow-down: rdma':
-    'UCX makes a copy and an event of each descriptor, which costs the forward 0.2 µs whatever its size: with pages of 256 KiB it is 0.3 %. Other batches, fewer in flight and rarer polling changed nothing. Where p2p reaches the peer it is taken instead.',
+    'UCX makes a copy and an event of each descriptor, which costs the forward by their number and not by their bytes. Other batches, fewer in flight and rarer polling changed nothing. Where p2p reaches the peer it is taken instead.',
 };

@@ -22,7 +22,8 @@ class StreamMark {
   EventProgress query(Status* error) const {
     return unmarked_ == nullptr ? event_.query(error) : unmarked_->query(error);
   }
-  // Makes what `stream` is given from now on wait. Does nothing for a mark that could not be recorded.
+  // Makes what `stream` is given from now on wait, so that slices share multiprocessors. Does nothing for a mark that
+  // could not be recorded: no order that bytes rest on may come from here.
   Status wait_on(const CudaStream& stream) const {
     return unmarked_ == nullptr ? event_.wait_on(stream) : Status::ok();
   }

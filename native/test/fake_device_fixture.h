@@ -13,6 +13,8 @@
 #include "engine/device_event.h"
 #include "fake_cuda.h"
 #include "test_agent.h"
+#include "transport/bounce_transport.h"
+#include "transport/p2p_transport.h"
 
 namespace kvt::test {
 
@@ -25,6 +27,19 @@ class FakeDeviceTest : public DeviceTest {
   void SetUp() override {
     DeviceTest::SetUp();
     KVT_ASSERT_OK(CudaStream::create(context_, StreamPriority::kHigh, &forward_));
+  }
+
+  // An agent whose slices all go through a small arena.
+  static TransportFactory bounced() {
+    return [](Status* error) -> std::unique_ptr<Transport> {
+      const BounceOptions options{.arena_bytes = std::size_t{4} << 20,
+                                  .max_chunk_bytes = std::size_t{1} << 20,
+                                  .max_inflight_chunks = 4,
+                                  .request_timeout = std::chrono::milliseconds(5000),
+                                  .is_forced = true};
+      auto base = make_p2p_transport({.device = 0}, error);
+      return base == nullptr ? nullptr : make_bounce_transport(std::move(base), options, error);
+    };
   }
 
   // The end of what the forward's stream has queued; on that stream it never comes while the orders say `hold`.

@@ -4,7 +4,6 @@
 
 #include "fake_device_base.h"
 #include "fake_device_fixture.h"
-#include "transport/bounce_transport.h"
 #include "transport/router_transport.h"
 
 namespace kvt::test {
@@ -77,18 +76,6 @@ TEST_F(FakePaths, ThePathThatIsExplainedIsTheOneTaken) {
 class FakeBounce : public FakeDeviceTest {
  protected:
   static constexpr Ticket kTicket = 77;
-
-  static TransportFactory bounced() {
-    return [](Status* error) -> std::unique_ptr<Transport> {
-      const BounceOptions options{.arena_bytes = std::size_t{4} << 20,
-                                  .max_chunk_bytes = std::size_t{1} << 20,
-                                  .max_inflight_chunks = 4,
-                                  .request_timeout = std::chrono::milliseconds(5000),
-                                  .is_forced = true};
-      auto base = make_p2p_transport({.device = 0}, error);
-      return base == nullptr ? nullptr : make_bounce_transport(std::move(base), options, error);
-    };
-  }
 
   void SetUp() override {
     FakeDeviceTest::SetUp();

@@ -184,8 +184,8 @@ void BouncePath::advise_of_loss() {
   advice_.push_back(
       std::to_string(reader_.lost_bytes() >> 10) + " KiB of the bounce arena's " + std::to_string(arena_.size >> 20) +
       " MiB may still be written by an agent that is gone, and nothing that happens here can prove the end of that: "
-      "they "
-      "are not used again while this agent is open (lostBytes of its bounce stats); open it again before much is lost, "
+      "they are not used again while this agent is open (lostBytes of its bounce stats); open it again before much is "
+      "lost, "
       "or give it a larger kvCacheBounceSizeMb");
 }
 

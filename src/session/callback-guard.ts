@@ -36,6 +36,16 @@ export class CallbackGuard {
     }
   }
 
+  /** Does it for one request; what it throws ends that request, and goes no further. */
+  runFor(rid: bigint, action: () => void, end: (error: KvTransceiverError) => void): void {
+    try {
+      action();
+    } catch (cause) {
+      const error = this.caught(`request ${rid}`, cause);
+      this.run(`the end of request ${rid}`, () => end(error));
+    }
+  }
+
   /** @returns the same as one of our errors. One that says what is wrong with a request is no trouble of ours, and not counted */
   caught(what: string, cause: unknown): KvTransceiverError {
     const isOurs = cause instanceof KvTransceiverError;

@@ -356,13 +356,7 @@ export class Receiver {
 
   /** What goes wrong with one receive under a timer ends that one. */
   #guarded(session: RxSession, action: () => void): void {
-    const { guard } = this.#o;
-    try {
-      action();
-    } catch (cause) {
-      const error = guard.caught(`request ${session.rid}`, cause);
-      guard.run(`the end of request ${session.rid}`, () => this.#end(session, 'failed', error));
-    }
+    this.#o.guard.runFor(session.rid, action, (error) => this.#end(session, 'failed', error));
   }
 
   endAll(reason: string): void {

@@ -222,13 +222,7 @@ export class Sender {
 
   /** What goes wrong with one request under a timer or a completion ends that one, and the others of the batch are still heard. */
   #guarded(session: TxSession, action: () => void): void {
-    const { guard } = this.#o;
-    try {
-      action();
-    } catch (cause) {
-      const error = guard.caught(`request ${session.rid}`, cause);
-      guard.run(`the end of request ${session.rid}`, () => this.#end(session, 'failed', error));
-    }
+    this.#o.guard.runFor(session.rid, action, (error) => this.#end(session, 'failed', error));
   }
 
   #onNote({ submission, isSent }: NoteOutcome): void {
