@@ -111,7 +111,7 @@ export class ServeFront {
   }
 
   static #assemble(
-    { config, ...limits }: ServeFrontOptions,
+    { config, log, ...limits }: ServeFrontOptions,
     clock: Clock,
     { ids }: FrontIds,
     engine: ServeEngine,
@@ -120,6 +120,7 @@ export class ServeFront {
     const [context, generation] = sides as readonly [WorkerSide, WorkerSide];
     const coordinator = new DisaggCoordinator({
       clock,
+      onWarning: log.warn,
       ids,
       context: context.links,
       generation: generation.links,
