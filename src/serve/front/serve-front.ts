@@ -162,6 +162,7 @@ export class ServeFront {
     const metrics = new FrontMetrics({
       live: () => this.#gate.live,
       queued: () => this.#gate.queued,
+      linkErrors: () => this.#sides.reduce((sum, side) => sum + side.internalErrors, 0),
       workers: () => this.#sides.flatMap((side) => side.status()),
     });
     const observation = new Observation({

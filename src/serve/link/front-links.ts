@@ -1,6 +1,6 @@
 import type { Clock } from '../../clock.js';
 import { WireError } from '../../errors.js';
-import { CallbackGuard } from '../../session/callback-guard.js';
+import { CallbackGuard, INTERNAL_ERRORS } from '../../session/callback-guard.js';
 import { Counters } from '../../session/counters.js';
 import { GuardedClock } from '../../session/guarded-clock.js';
 import type { Messenger } from '../../wire/messenger.js';
@@ -57,9 +57,9 @@ export class FrontLinks {
     return this.#badFrames;
   }
 
-  /** What went wrong, by kind. */
-  get counts(): Readonly<Record<string, number>> {
-    return this.#counters.snapshot();
+  /** What frames, timers and handlers would have thrown. */
+  get internalErrors(): number {
+    return this.#counters.get(INTERNAL_ERRORS);
   }
 
   add(name: string, role: WorkerRole): WorkerLink {

@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../../clock.js';
 import type { DisaggServer } from '../../coordinator/disagg-server.js';
 import { WireError } from '../../errors.js';
-import { CallbackGuard } from '../../session/callback-guard.js';
+import { CallbackGuard, INTERNAL_ERRORS } from '../../session/callback-guard.js';
 import { Counters } from '../../session/counters.js';
 import { GuardedClock } from '../../session/guarded-clock.js';
 import type { Messenger } from '../../wire/messenger.js';
@@ -69,9 +69,9 @@ export class LinkHost {
     return [...this.#sessions.values()].reduce((sum, { liveCalls }) => sum + liveCalls, 0);
   }
 
-  /** What went wrong, by kind. */
-  get counts(): Readonly<Record<string, number>> {
-    return this.#counters.snapshot();
+  /** What frames, timers and handlers would have thrown. */
+  get internalErrors(): number {
+    return this.#counters.get(INTERNAL_ERRORS);
   }
 
   /** Tells the fronts to send nothing new; what is under way goes on. */

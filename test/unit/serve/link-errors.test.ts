@@ -62,7 +62,7 @@ describe('what is thrown behind a frame or a timer of a link', () => {
       // What it says of it later is of no interest, and no reason to give the session up.
       server.last.end({ outcome: 'cancelled', outputTokens: [7, 8] });
       await clock.run(2);
-      expect(front.counts).toEqual({ internal_errors: 1 });
+      expect(front.internalErrors).toBe(1);
       await othersGoOn();
       expect(link.liveCalls).toBe(0);
     },
@@ -79,7 +79,7 @@ describe('what is thrown behind a frame or a timer of a link', () => {
       await clock.run(2);
       expect(await call.done).toMatchObject({ outcome: 'failed', outputTokens: [7] });
       expect((await call.done).error?.message).toContain(`token 1 of the answer is ${token}, which is no token`);
-      expect(host.counts).toEqual({ internal_errors: 1 });
+      expect(host.internalErrors).toBe(1);
       await othersGoOn();
     },
   );
@@ -91,7 +91,7 @@ describe('what is thrown behind a frame or a timer of a link', () => {
     server.last.events.onContextAnswer?.({ ...PARAMS, firstGenTokens: [1], firstGenLogProbs: [Number.NaN] });
     await clock.run(2);
     expect((await call.done).error?.message).toMatch(/firstGenLogProbs\[0\] must be a number/);
-    expect(host.counts).toEqual({ internal_errors: 1 });
+    expect(host.internalErrors).toBe(1);
     await othersGoOn();
   });
 
@@ -109,7 +109,7 @@ describe('what is thrown behind a frame or a timer of a link', () => {
     call.cancel();
     await clock.run(2);
     expect((await call.done).error?.message).toContain('out of the blue');
-    expect([host.liveCalls, host.counts['internal_errors']]).toEqual([1, 1]);
+    expect([host.liveCalls, host.internalErrors]).toEqual([1, 1]);
     await othersGoOn();
   });
 
@@ -133,7 +133,7 @@ describe('what is thrown behind a frame or a timer of a link', () => {
     await clock.run(1500);
     expect((await other.done).error?.message).toMatch(/context-0 was lost: .*out of the blue/);
     expect(link.condition().phase).toBe('down');
-    expect(front.counts['internal_errors']).toBeGreaterThan(1);
+    expect(front.internalErrors).toBeGreaterThan(1);
     expect(warnings.some((line) => line.startsWith('internal error'))).toBe(true);
     wires.fate = fate;
     await clock.run(1000);
