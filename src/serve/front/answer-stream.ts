@@ -153,10 +153,12 @@ export class AnswerStream {
       this.#call.cancel();
       return;
     }
+    const isEnd = this.#endTokens.has(token);
+    // First: a token that the codec cannot show is not handed over without its text.
+    const text = isEnd ? this.#rest() : this.#stops.push(this.#decoder.push(token));
     this.#count += 1;
     this.#tokens.push(token);
-    const isEnd = this.#endTokens.has(token);
-    this.#text += isEnd ? this.#rest() : this.#stops.push(this.#decoder.push(token));
+    this.#text += text;
     if (isEnd || this.#stops.stopped) this.#phase = { kind: 'stopping' };
     if (this.#stops.stopped) this.#call.cancel();
     this.#wake();
