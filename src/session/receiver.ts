@@ -390,7 +390,7 @@ export class Receiver {
       if (this.#o.aux.freeCount === 0) return;
       this.#auxWaiters.delete(session);
       session.auxSlot = this.#o.aux.allocate();
-      this.#asking.start(session);
+      this.#guarded(session, () => this.#asking.start(session));
     }
   }
 

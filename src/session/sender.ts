@@ -260,7 +260,8 @@ export class Sender {
   }
 
   sweep(): void {
-    this.questions.sweep();
+    // What goes wrong with it must not stop the clocks of requests.
+    this.#o.guard.run('a sweep of questions', () => this.questions.sweep());
     // Read once: with thousands of sessions, reading the time is most of a sweep.
     const now = this.#o.clock.now();
     // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
