@@ -1,6 +1,7 @@
 import type { CoordinatorResult } from '../../coordinator/coordinator-request.js';
 import type { CoordinatorCall, DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
 import { InternalError } from '../../errors.js';
+import { typedError } from '../../executor/typed-error.js';
 import { StopMatcher } from '../text/stop-matcher.js';
 import type { TextCodec, TokenDecoder } from '../text/text-codec.js';
 import type { AnswerRequest } from './answer-request.js';
@@ -66,7 +67,15 @@ export class AnswerStream {
       onToken: (token) => this.#onToken(token),
       takeBackTokens: () => this.#takeBack(),
     });
-    void this.#call.result.then((result) => this.#onResult(result));
+    void this.#call.result.then((result) => {
+      try {
+        this.#onResult(result);
+      } catch (error) {
+        // The codec could not end the text. Whoever reads the answer is told, and nobody else waits for it.
+        this.#phase = { kind: 'failed', error: typedError(error, 'the answer cannot be shown as text') };
+        this.#wake();
+      }
+    });
   }
 
   /** The servers know it by this, its newest try. */
@@ -144,10 +153,12 @@ export class AnswerStream {
       this.#call.cancel();
       return;
     }
+    const isEnd = this.#endTokens.has(token);
+    // First: a token that the codec cannot show is not handed over without its text.
+    const text = isEnd ? this.#rest() : this.#stops.push(this.#decoder.push(token));
     this.#count += 1;
     this.#tokens.push(token);
-    const isEnd = this.#endTokens.has(token);
-    this.#text += isEnd ? this.#rest() : this.#stops.push(this.#decoder.push(token));
+    this.#text += text;
     if (isEnd || this.#stops.stopped) this.#phase = { kind: 'stopping' };
     if (this.#stops.stopped) this.#call.cancel();
     this.#wake();

@@ -5,6 +5,7 @@ import { CompatibilityError, PeerLostError } from '../../../src/errors.js';
 import { tinyServeEngine } from '../../../src/serve/engine/tiny-serve-engine.js';
 import { type AnswerRequest, readCompletion } from '../../../src/serve/front/answer-request.js';
 import { AnswerStream } from '../../../src/serve/front/answer-stream.js';
+import type { TextCodec, TokenDecoder } from '../../../src/serve/text/text-codec.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
 import { FakeServer } from '../coordinator/fake-server.js';
 import { httpWorld, until } from './http-world.js';
@@ -68,7 +69,7 @@ describe('an answer that is wanted whole, whose generation worker dies', () => {
   });
 });
 
-function stream(more: object = {}) {
+function stream(more: object = {}, decoder: Partial<TokenDecoder> = {}) {
   const clock = new FakeClock(0);
   const log: string[] = [];
   const context = new FakeServer('context', 'tcp://127.0.0.1:1', log);
@@ -85,11 +86,21 @@ function stream(more: object = {}) {
     { model: 'kvt-tiny', prompt: 'ab', max_tokens: 8, stream: true, ...more },
     { engine, maxPromptTokens: null },
   );
-  const answer = new AnswerStream(coordinator, engine.codec, request, '');
+  const codec: TextCodec = {
+    ...engine.codec,
+    encode: (text) => engine.codec.encode(text),
+    encodeChat: (messages) => engine.codec.encodeChat(messages),
+    endTokens: engine.codec.endTokens,
+    decoder: () => {
+      const own = engine.codec.decoder();
+      return { push: (token) => own.push(token), end: () => own.end(), ...decoder };
+    },
+  };
+  const answer = new AnswerStream(coordinator, codec, request, '');
   const say = (text: string): void => {
     for (const [index, token] of [...Buffer.from(text)].entries()) generation.last.events.onToken?.(token, index);
   };
-  return { clock, context, generation, answer, say };
+  return { clock, context, generation, coordinator, answer, say, log };
 }
 
 describe('a stream whose generation worker dies', () => {
@@ -138,5 +149,33 @@ describe('a stream whose generation worker dies', () => {
     await clock.turn();
     expect(generation.submitted).toHaveLength(1);
     await expect(answer.whole()).rejects.toBe(error);
+  });
+});
+
+describe('a codec that throws', () => {
+  const fails = (): never => {
+    throw new TypeError('no such token');
+  };
+
+  it('in the middle of an answer: the request fails with that, and both servers are told', async () => {
+    const { answer, say, coordinator, log } = stream({}, { push: fails });
+    say('a');
+    await expect(answer.next()).rejects.toMatchObject({
+      code: 'ERR_KVT_INTERNAL',
+      message: expect.stringContaining('no such token'),
+    });
+    expect(log.slice(2).sort()).toEqual(['context cancel', 'generation cancel']);
+    expect(coordinator.stats().internalErrors).toBe(1);
+  });
+
+  it('at its end: whoever reads the answer is told, and nothing hangs', async () => {
+    const { answer, say, context, generation } = stream({}, { end: fails });
+    say('a');
+    expect(await answer.next()).toMatchObject({ text: 'a' });
+    const next = answer.next();
+    generation.last.end({ outputTokens: [97] });
+    context.last.end({ usage: { promptTokens: 2, cachedTokens: 0 } });
+    await expect(next).rejects.toMatchObject({ message: 'the answer cannot be shown as text: no such token' });
+    await answer.released;
   });
 });
