@@ -46,6 +46,9 @@ struct PeerPaths {
   bool bounces_device = false;
   // How fast host memory was found to move to it, in words; empty when it was not measured.
   std::string host_speed;
+  // Of p2p: whether this GPU runs the bulk kernel, and the bound on the blocks of a copy.
+  bool has_bulk_kernel = false;
+  unsigned copy_blocks = 0;
 };
 
 }  // namespace kvt
