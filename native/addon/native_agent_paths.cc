@@ -60,6 +60,7 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
     const CopyExplanation copy = explain_copy({.path = path,
                                                .is_nixl = is_nixl_,
                                                .bounces_device = paths.bounces_device,
+                                               .has_near_frames = paths.has_near_frames,
                                                .can_bounce = bounce.is_available,
                                                .has_bulk_kernel = paths.has_bulk_kernel,
                                                .blocks = paths.copy_blocks},

@@ -96,16 +96,24 @@ CopyExplanation explain_p2p(const CopySituation& situation, std::span<const Plan
 }
 
 CopyExplanation explain_bounce(const CopySituation& situation, std::span<const PlanGroup> groups) {
+  const char* const frames = situation.has_near_frames
+                                 ? "; frames go over a local socket"
+                                 : "; frames go by NIXL's notifications, as to any peer on another machine, in another "
+                                   "network namespace or of another user";
   if (!situation.bounces_device) {
-    return {CopyMeans::kThread, "the progress threads of both sides copy between pages and arenas", {}};
+    return {CopyMeans::kThread,
+            std::string("the progress threads of both sides copy between pages and arenas") + frames,
+            {}};
   }
   // Each side's pages meet packed bytes, whose places are the sums of sizes: what agrees with the other side's pages is
   // of no use.
   const unsigned word = traits_of(groups).alignment;
   CopyExplanation out{CopyMeans::kRegisters, "gather and scatter kernels go through registers, " + at_a_time(word), {}};
-  if (word == 16) return out;
-  out.reason += " instead of 16: " + first_unaligned(groups);
-  out.remedy = kAlignPages;
+  if (word < 16) {
+    out.reason += " instead of 16: " + first_unaligned(groups);
+    out.remedy = kAlignPages;
+  }
+  out.reason += frames;
   return out;
 }
 

@@ -26,6 +26,8 @@ struct CopySituation {
   bool is_nixl = false;
   // Of kBounce: the arena is memory of a GPU.
   bool bounces_device = false;
+  // Of kBounce: the two agents speak over a local socket.
+  bool has_near_frames = false;
   // Whether the peer can be bounced to.
   bool can_bounce = false;
   bool has_bulk_kernel = false;

@@ -127,8 +127,15 @@ TEST(CopyExplanationTest, BouncedPagesOfAGpuMeetPackedBytesOfEverySide) {
   const CopySituation situation{.path = DataPath::kBounce, .bounces_device = true, .can_bounce = true};
   const CopyExplanation aligned = explain(situation, pages(4096));
   EXPECT_EQ(aligned.means, CopyMeans::kRegisters);
-  EXPECT_EQ(aligned.reason, "gather and scatter kernels go through registers, 16 bytes at a time");
+  EXPECT_EQ(
+      aligned.reason,
+      "gather and scatter kernels go through registers, 16 bytes at a time; frames go by NIXL's notifications, as to "
+      "any peer on another machine, in another network namespace or of another user");
   EXPECT_EQ(aligned.remedy, "");
+  CopySituation near = situation;
+  near.has_near_frames = true;
+  EXPECT_EQ(explain(near, pages(4096)).reason,
+            "gather and scatter kernels go through registers, 16 bytes at a time; frames go over a local socket");
   // Both sides are as far off, which helps p2p alone.
   const auto off = [](Fragment* f) { f->source.base += 8, f->destination.base += 8; };
   const CopyExplanation unaligned = explain(situation, pages(4096, 64, off));

@@ -161,7 +161,9 @@ BatchResult BouncePath::post_slice(BatchId batch, PeerId peer, Ticket ticket, st
   }
   // The table has the addresses of both sides: the receiver's scatter is told of here too.
   if (arena_.kind == MemoryKind::kDevice && traits_of(groups).alignment < 16) {
-    copy_advice_.tell(peer, CopyAdvice::Cause::kUnaligned, {.path = DataPath::kBounce, .bounces_device = true}, groups);
+    copy_advice_.tell(peer, CopyAdvice::Cause::kUnaligned,
+                      {.path = DataPath::kBounce, .bounces_device = true, .has_near_frames = link_->stands_alone(peer)},
+                      groups);
   }
   const TimePoint now = std::chrono::steady_clock::now();
   slices_.emplace(batch, after);

@@ -106,6 +106,7 @@ PeerPaths BouncePath::peer_paths(PeerId peer) const {
   const auto state = states_.find(peer);
   if (state != states_.end()) paths.bounce = state->second;
   paths.bounces_device = arena_.kind == MemoryKind::kDevice;
+  paths.has_near_frames = paths.bounce.is_available && link_->stands_alone(peer);
   return paths;
 }
 

@@ -238,6 +238,7 @@ PeerState RouterTransport::poll_peer(PeerId id, Status* error) {
   if (const PeerPaths below = base_->peer_paths(id); !below.bounce.reason.empty()) {
     peer.paths.bounce = below.bounce;
     peer.paths.bounces_device = below.bounces_device;
+    peer.paths.has_near_frames = below.has_near_frames;
   }
   return decide(id, &peer, error);
 }

@@ -173,7 +173,7 @@ describe.each(['host', 'nixl'] as const)('bounce over %s', (kind) => {
     // Eleven pieces a slot.
     const bounced = explained(200);
     expect(bounced).toMatchObject({ path: 'bounce', copy: { means: 'thread', remedy: null } });
-    expect(bounced.copy?.reason).toMatch(/copy between pages and arenas/);
+    expect(bounced.copy?.reason).toMatch(/copy between pages and arenas; frames go over a local socket$/);
     const plain = explained(20);
     expect(plain.path).toBe(kind === 'host' ? 'host' : 'rdma');
     if (kind === 'nixl') {
