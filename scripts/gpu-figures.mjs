@@ -136,9 +136,15 @@ export function pathCosts() {
     return row && row.pageBytes / 1e3 / speedOf(row);
   };
   const two = FILES.transfer.twoGpus;
+  const kernel = (shape) =>
+    rowsOf(committed('pair.json') ?? []).find(
+      (row) => row.what === 'registers' && row.shape === shape && row.blocks === 16,
+    )?.GBps;
   const rows = [
     ['kP2pFixedUs', 'µs', 'from an event to the end of a page queued behind it', pages && quantile(pages.slices.eventToPageUs, 0.5), two],
     ['kP2pRate', 'GB/s', '32 KiB pages in large slices, 16 blocks', speedOf(rowOf(big, 'p2p-16', 32 * KIB)), FILES.transfer.bigSlices],
+    ['kP2pSmallPieceRate', 'GB/s', 'pieces of 64 bytes through registers, 16 blocks, by the kernel alone', kernel('64 x 64 B'), 'pair.json'],
+    ['kP2pNarrowWordRate', 'GB/s', '32 KiB pieces that agree modulo 4 only, through registers, 16 blocks, by the kernel alone', kernel('32KiB at odd offsets'), 'pair.json'],
     ['kP2pEngineRate', 'GB/s', 'one contiguous copy', big?.results[0]?.roofGigabytesPerSecond?.p50, FILES.transfer.bigSlices],
     ['kRdmaRate', 'GB/s', 'pages of 16 MiB', speedOf(rowOf(big, 'rdma', 16 * KIB * KIB)), FILES.transfer.bigSlices],
     ['kRdmaRunUs', 'µs', '32 KiB pages, by run: the poster is held up', perRun(), FILES.transfer.bigSlices],

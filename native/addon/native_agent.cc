@@ -81,6 +81,7 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
   if (!info[9].IsFunction()) throw_argument(info.Env(), "dispatch must be a function");
   TransportChoice choice;
   choice.kind = to_text(info, 0, "kind");
+  is_nixl_ = choice.kind == "nixl";
   choice.agent_name = name_;
   const double link_gbps = to_number(info, 2, "linkGbps");
   if (!std::isnan(link_gbps)) choice.link_gbps = link_gbps;

@@ -104,6 +104,7 @@ class NativeAgent final : public Napi::ObjectWrap<NativeAgent> {
   std::shared_ptr<const BounceGauges> gauges_;  // null: no arena
   std::shared_ptr<NoteGauges> notes_ = std::make_shared<NoteGauges>();
   std::optional<BounceThresholds> bounces_;  // absent: no arena
+  bool is_nixl_ = false;
   State state_ = State::kNew;
   std::unordered_map<PeerId, PeerRecord> peers_;
   std::unordered_map<std::uint32_t, Table> tables_;

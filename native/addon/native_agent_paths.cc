@@ -9,12 +9,14 @@
 #include "addon/agent_reply.h"
 #include "addon/arguments.h"
 #include "addon/native_agent.h"
+#include "core/copy_explanation.h"
 #include "transport/router_transport.h"
 
 namespace kvt {
 
 // (peer, [table, slot numbers] of each group, slot pairs) ->
-//   { isDevice, path, costs: [available, us] for each path, reasons }.
+//   { isDevice, path, costs: [available, us] for each path, reasons, hostSpeed, copy: { means, reason, remedy } };
+//   without a slot pair there is no copy.
 Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   const Napi::Env env = info.Env();
   require_open(env);
@@ -54,6 +56,21 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   out.Set("costs", costs);
   out.Set("reasons", reasons);
   out.Set("hostSpeed", Napi::String::New(env, paths.host_speed));
+  if (shape.bytes > 0) {
+    const CopyExplanation copy = explain_copy({.path = path,
+                                               .is_nixl = is_nixl_,
+                                               .bounces_device = paths.bounces_device,
+                                               .has_near_frames = paths.has_near_frames,
+                                               .can_bounce = bounce.is_available,
+                                               .has_bulk_kernel = paths.has_bulk_kernel,
+                                               .blocks = paths.copy_blocks},
+                                              groups);
+    const Napi::Object means = Napi::Object::New(env);
+    means.Set("means", Napi::Number::New(env, static_cast<double>(copy.means)));
+    means.Set("reason", Napi::String::New(env, copy.reason));
+    means.Set("remedy", Napi::String::New(env, copy.remedy));
+    out.Set("copy", means);
+  }
   return out;
 }
 

@@ -40,6 +40,33 @@ Fragment joined_pieces(Fragment fragment) {
   return fragment;
 }
 
+// The largest power of two up to 16 that divides whatever was or-ed together.
+unsigned alignment_of(std::uint64_t combined) {
+  return static_cast<unsigned>((combined | 16) & (~(combined | 16) + 1));
+}
+
+PieceTraits traits_of(const std::vector<Fragment>& fragments) {
+  std::uint64_t combined = 0;
+  std::uint64_t apart = 0;
+  std::uint64_t bytes = 0;
+  std::uint64_t pieces = 0;
+  for (const Fragment& fragment : fragments) {
+    const std::uint64_t source = fragment.source.base + fragment.source_offset;
+    const std::uint64_t destination = fragment.destination.base + fragment.destination_offset;
+    // Either side takes any slot, whatever the other takes.
+    const std::uint64_t slots = fragment.source.slot_stride | fragment.destination.slot_stride;
+    combined |= source | destination | slots | fragment.bytes;
+    apart |= (source ^ destination) | slots;
+    if (fragment.count > 1) {
+      combined |= fragment.source_stride | fragment.destination_stride;
+      apart |= fragment.source_stride ^ fragment.destination_stride;
+    }
+    bytes += fragment.bytes * fragment.count;
+    pieces += fragment.count;
+  }
+  return {alignment_of(combined), alignment_of(apart), pieces == 0 ? 0 : bytes / pieces};
+}
+
 bool continues(const Fragment& first, const Fragment& second) {
   return first.count == 1 && second.count == 1 && first.source == second.source &&
          first.destination == second.destination && first.source_offset + first.bytes == second.source_offset &&
@@ -47,6 +74,14 @@ bool continues(const Fragment& first, const Fragment& second) {
 }
 
 }  // namespace
+
+void PieceTraits::add(const PieceTraits& other) {
+  if (other.mean_piece_bytes == 0) return;
+  alignment = std::min(alignment, other.alignment);
+  common_word = std::min(common_word, other.common_word);
+  mean_piece_bytes =
+      mean_piece_bytes == 0 ? other.mean_piece_bytes : std::min(mean_piece_bytes, other.mean_piece_bytes);
+}
 
 Status FragmentTable::create(const std::vector<Fragment>& fragments, FragmentTable* out) {
   FragmentTable table;
@@ -71,6 +106,7 @@ Status FragmentTable::create(const std::vector<Fragment>& fragments, FragmentTab
       table.fragments_.push_back(joined);
     }
   }
+  table.traits_ = traits_of(table.fragments_);
   *out = std::move(table);
   return Status::ok();
 }

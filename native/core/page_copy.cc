@@ -12,6 +12,8 @@ namespace kvt {
 namespace {
 
 constexpr std::size_t kLine = 64;
+// What a copy moves before another's turn comes.
+constexpr std::size_t kTurn = 2 * kLine;
 // The hardware's own prefetcher has caught up after this much of a page.
 constexpr std::size_t kPrefetchedBytes = 8 * kLine;
 constexpr std::size_t kMemoryPage = 4096;
@@ -64,6 +66,10 @@ void copy_page(std::byte* destination, const std::byte* source, std::size_t byte
   std::memcpy(destination, source, bytes);
 }
 
+bool takes_turns(std::uintptr_t destinations, std::size_t bytes) {
+  return kCopiesTakeTurns && bytes >= 2 * kTurn && bytes % kTurn == 0 && destinations % kLine == 0;
+}
+
 #if defined(__SSE2__)
 namespace {
 
@@ -71,14 +77,11 @@ namespace {
 // buffers.
 constexpr std::size_t kStreams = 4;
 
-// All of one size, a multiple of kTurn, and lined up.
-constexpr std::size_t kTurn = 2 * kLine;
-
+// All of one size and lined up.
 bool can_take_turns(std::span<const PageCopy> copies) {
   const std::size_t bytes = copies.front().bytes;
-  if (bytes < 2 * kTurn || bytes % kTurn != 0) return false;
   return std::all_of(copies.begin(), copies.end(), [bytes](const PageCopy& copy) {
-    return copy.bytes == bytes && reinterpret_cast<std::uintptr_t>(copy.destination) % kLine == 0;
+    return copy.bytes == bytes && takes_turns(reinterpret_cast<std::uintptr_t>(copy.destination), bytes);
   });
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 
 namespace kvt {
@@ -19,6 +20,15 @@ struct PageCopy {
   const std::byte* source;
   std::size_t bytes;
 };
+
+// Whether copy_pages takes copies in turns on this kind of processor, and those of so many bytes each whose
+// destinations are multiples of whatever divides `destinations`: one, or several or-ed together.
+#if defined(__SSE2__)
+inline constexpr bool kCopiesTakeTurns = true;
+#else
+inline constexpr bool kCopiesTakeTurns = false;
+#endif
+bool takes_turns(std::uintptr_t destinations, std::size_t bytes);
 
 // Any number of copies between ranges that do not overlap. Bounded by memory latency, not by instructions: scattered
 // pages cost a walk through the page tables each, so the next ones are looked up ahead and several are copied in turns.

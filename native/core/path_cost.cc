@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "core/copy_choice.h"
+
 namespace kvt {
 namespace {
 
@@ -10,9 +12,15 @@ namespace {
 // the same kind of host needs no others.
 constexpr double kBytesPerUsOfGigabyte = 1e3;  // 1 GB/s is 1,000 bytes a microsecond
 
-// p2p: one launch, then the kernel's rate with 16 blocks, whatever the pieces down to 256 bytes.
+// p2p: one launch, then the kernel's rate with 16 blocks, whatever the pieces down to 256 bytes. Pages whose two sides
+// agree modulo 16 move through registers as fast as by the bulk kernel.
 constexpr double kP2pFixedUs = 12;
 constexpr double kP2pRate = 345 * kBytesPerUsOfGigabyte;
+// By the kernel alone (pair.json), 16 blocks: pieces of 64 bytes, and 32 KiB pieces whose two sides agree modulo 4
+// only. Words of 2 bytes and of 1 were not measured; they are slower still. No p2p rate is below kBounceRate: what
+// bounce does not take after all would go by NIXL, one descriptor a piece.
+constexpr double kP2pSmallPieceRate = 311 * kBytesPerUsOfGigabyte;
+constexpr double kP2pNarrowWordRate = 291 * kBytesPerUsOfGigabyte;
 // Few long runs go by the copy engines.
 constexpr double kP2pEngineRate = 394 * kBytesPerUsOfGigabyte;
 
@@ -34,6 +42,11 @@ constexpr double kHostRate = 12.7 * kBytesPerUsOfGigabyte;
 constexpr double kHostRunUs = 0.1;
 
 double of_bytes(const SliceShape& shape, double rate) { return static_cast<double>(shape.bytes) / rate; }
+
+double p2p_kernel_rate(const SliceShape& shape) {
+  if (shape.has_narrow_words) return kP2pNarrowWordRate;
+  return shape.has_small_pieces ? kP2pSmallPieceRate : kP2pRate;
+}
 
 std::uint64_t runs_of(const PlanGroup& group) {
   const std::uint64_t pairs = group.slot_pairs.size() / 2;
@@ -65,6 +78,9 @@ SliceShape shape_of(std::span<const PlanGroup> groups) {
     shape.runs += runs_of(group);
     shape.slots += pairs;
   }
+  const PieceTraits traits = traits_of(groups);
+  shape.has_narrow_words = traits.common_word < 16;
+  shape.has_small_pieces = traits.mean_piece_bytes < kSmallestBulkPiece;
   return shape;
 }
 
@@ -75,7 +91,7 @@ double estimate_us(DataPath path, const SliceShape& shape) {
       if (shape.runs > 0 && shape.runs <= kMaxEngineRuns && shape.bytes / shape.runs >= kEngineRunBytes) {
         return kP2pFixedUs + of_bytes(shape, kP2pEngineRate);
       }
-      return kP2pFixedUs + of_bytes(shape, kP2pRate);
+      return kP2pFixedUs + of_bytes(shape, p2p_kernel_rate(shape));
     case DataPath::kRdma:
       return kRdmaFixedUs + std::max(of_bytes(shape, kRdmaRate), kRdmaRunUs * runs);
     case DataPath::kBounce:

@@ -19,6 +19,10 @@ struct SliceShape {
   std::uint64_t runs = 0;
   // Pairs of slots: what names the pages in messages.
   std::uint64_t slots = 0;
+  // Of p2p: the two sides of a piece do not agree modulo 16, so that a kernel moves narrower words.
+  bool has_narrow_words = false;
+  // Of p2p: pieces too small for the bulk kernel.
+  bool has_small_pieces = false;
 };
 
 // p2p: from this mean run on, and up to so many of them, the copy engines copy instead of kernels: they are as fast and

@@ -54,8 +54,6 @@ std::uint32_t tile_of_launch(std::span<const CopyPart> parts, std::uint64_t at) 
 Status make_copy_table(const FragmentTable& table, CopyTable* out) {
   CopyTable made;
   std::uint64_t tiles = 0;
-  std::uint64_t pieces = 0;
-  std::uint64_t combined = 0;
   for (const Fragment& fragment : table.fragments()) {
     std::uint32_t pieces_per_tile = 0;
     const std::uint64_t here = tiles_of(fragment, &pieces_per_tile);
@@ -76,17 +74,13 @@ Status make_copy_table(const FragmentTable& table, CopyTable* out) {
     next.tile_begin = static_cast<std::uint32_t>(tiles);
     next.tiles = static_cast<std::uint32_t>(here);
     next.pieces_per_tile = pieces_per_tile;
-    combined |= next.source | next.destination | next.source_slot_stride | next.destination_slot_stride | next.bytes;
-    if (fragment.count > 1) combined |= next.source_piece_stride | next.destination_piece_stride;
     made.fragments.push_back(next);
     made.bytes_per_pair += fragment.bytes * fragment.count;
     made.words_per_pair += (fragment.bytes + 7) / 8 * fragment.count;
     tiles += here;
-    pieces += fragment.count;
   }
   made.tiles_per_pair = static_cast<std::uint32_t>(tiles);
-  made.is_bulk_aligned = combined % 16 == 0;
-  made.mean_piece_bytes = pieces == 0 ? 0 : made.bytes_per_pair / pieces;
+  made.traits = table.traits();
   *out = std::move(made);
   return Status::ok();
 }

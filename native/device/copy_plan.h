@@ -17,10 +17,7 @@ struct CopyTable {
   std::uint64_t bytes_per_pair = 0;
   std::uint64_t words_per_pair = 0;
   std::uint32_t tiles_per_pair = 0;
-  // Every address that any slot gives, and every size, is a multiple of 16: the bulk kernel may take it.
-  bool is_bulk_aligned = false;
-  // Mean bytes of a piece.
-  std::uint64_t mean_piece_bytes = 0;
+  PieceTraits traits;
 };
 
 // kResource when the table is too large to be counted in tiles of 32 bits.

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 
+#include "core/copy_choice.h"
 #include "core/page_content.h"
 #include "core/status.h"
 #include "device/copy_plan.h"
@@ -19,9 +20,6 @@ enum class CopyKind : std::uint8_t {
   kGather,       // pages to a linear range
   kScatter,      // a linear range to pages
 };
-
-// kBulk goes by the bulk copy engine of compute capability 9.x and 10.x and takes kPaged with aligned tables only.
-enum class CopyMethod : std::uint8_t { kRegisters, kBulk };
 
 // Bounds how many multiprocessors a transfer takes from prefill.
 inline constexpr unsigned kDefaultCopyBlocks = 16;

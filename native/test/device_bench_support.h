@@ -188,7 +188,7 @@ class PlacedSlice {
     return next;
   }
 
-  bool is_bulk() const { return table_.is_bulk_aligned; }
+  bool is_bulk() const { return table_.traits.alignment == 16; }
   std::size_t pages() const { return pages_; }
   const std::vector<std::int32_t>& from() const { return from_; }
   const std::vector<std::int32_t>& to() const { return to_; }

@@ -166,7 +166,7 @@ TEST(CopyPlanAlignment, IsSeenOverAllFragments) {
     bool all_aligned = true;
     for (int i = 0; i < 20; ++i) {
       const PlacedPlan placed = PlacedPlan::place(generator.next(), 1 << 20, 1 << 20);
-      all_aligned = all_aligned && placed.tables[0].is_bulk_aligned;
+      all_aligned = all_aligned && placed.tables[0].traits.alignment == 16;
     }
     EXPECT_EQ(all_aligned, alignment >= 16) << alignment;
   }

@@ -124,7 +124,7 @@ TEST_F(Kernels, PagedCopyOfAlignedPagesByBothMethods) {
       if (method == CopyMethod::kBulk && !kernels_->has_bulk()) continue;
       Case c;
       ASSERT_NO_FATAL_FAILURE(prepare(plan, seed, &c));
-      for (const CopyTable& table : c.on_device.tables) ASSERT_TRUE(table.is_bulk_aligned);
+      for (const CopyTable& table : c.on_device.tables) ASSERT_TRUE(table.traits.alignment == 16U);
       reference_copy(c.host);
       if (seed % 2 == 0) c.device.state = new_state();
       KVT_ASSERT_OK(kernels_->copy(CopyKind::kPaged, method, c.device, kGrids[seed % 5], stream_));

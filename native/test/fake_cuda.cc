@@ -162,7 +162,7 @@ Result cuDeviceGetAttribute(int* value, int attribute, Device) {
       *value = 132;
       break;
     case kAttributeComputeCapabilityMajor:
-      *value = 9;
+      *value = static_cast<int>(call.orders.number("capability").value_or(9));
       break;
     case kAttributeVirtualMemoryManagementSupported:
     case kAttributeHandleTypePosixFdSupported:
@@ -439,6 +439,7 @@ Result cuLaunchKernel(Function function, unsigned, unsigned, unsigned, unsigned,
   const std::string name = reinterpret_cast<const char*>(function);
   // Page content takes other arguments; tests of pages here fill and check them from the host.
   if (name == "kvt_fill" || name == "kvt_verify") return kErrorNotSupported;
+  ++call.machine.calls[name];
   const CopyArguments arguments = *static_cast<const CopyArguments*>(parameters[0]);
   return call.queue(stream, [name, arguments] {
     run_kernel(name, arguments);

@@ -15,6 +15,7 @@ class FakeCuda {
 
   // Holds from now on, instead of what was ordered before.
   static void order(std::initializer_list<std::string> orders);
+  // Of a call of the driver, or launches of a kernel.
   static std::uint64_t calls(const char* name);
 };
 

@@ -11,6 +11,7 @@ namespace kvt::test {
 //
 //   version N       the driver's version (13000)
 //   devices N       GPUs (1)
+//   capability N    their compute capability, N.0 (9)
 //   memory N        bytes of each (512 MiB)
 //   ordering N      of GPUDirect RDMA writes (200: they need no flush)
 //   withhold NAME   the driver does not have this call

@@ -31,6 +31,43 @@ std::string refusal(const std::function<void(Fragment*)>& change) {
   return status.message();
 }
 
+PieceTraits traits_of(const std::function<void(Fragment*)>& change) {
+  Fragment fragment = sample();
+  change(&fragment);
+  FragmentTable table;
+  EXPECT_TRUE(FragmentTable::create({sample(), fragment}, &table).is_ok());
+  return table.traits();
+}
+
+TEST(FragmentTable, TraitsAreOfTheWorstAddressStrideAndSize) {
+  EXPECT_EQ(traits_of([](Fragment*) {}), (PieceTraits{16, 16, 64}));
+  EXPECT_EQ(traits_of([](Fragment* f) { f->source.base += 8; }), (PieceTraits{8, 8, 64}));
+  EXPECT_EQ(traits_of([](Fragment* f) { f->destination_offset -= 4; }), (PieceTraits{4, 4, 64}));
+  // Both sides are as far off: words of 16 bytes meet all the same.
+  EXPECT_EQ(traits_of([](Fragment* f) { f->source_offset += 2, f->destination_offset += 2; }),
+            (PieceTraits{2, 16, 64}));
+  EXPECT_EQ(traits_of([](Fragment* f) { f->bytes = 31; }), (PieceTraits{1, 16, 47}));
+  EXPECT_EQ(traits_of([](Fragment* f) { f->source_stride = 100; }), (PieceTraits{4, 4, 64}));
+  // The stride of a single piece leads nowhere.
+  EXPECT_EQ(traits_of([](Fragment* f) { f->source_stride = 100, f->count = 1; }), (PieceTraits{16, 16, 64}));
+  // Either side takes any of its slots, so equal strides do not help.
+  EXPECT_EQ(traits_of([](Fragment* f) { f->source.slot_stride = 1032, f->destination.slot_stride = 4104; }),
+            (PieceTraits{8, 8, 64}));
+  FragmentTable empty;
+  ASSERT_TRUE(FragmentTable::create({}, &empty).is_ok());
+  EXPECT_EQ(empty.traits(), (PieceTraits{16, 16, 0}));
+}
+
+TEST(FragmentTable, TraitsOfASliceAreTheWorstOfItsTables) {
+  PieceTraits all;
+  all.add({16, 16, 0});
+  EXPECT_EQ(all, (PieceTraits{16, 16, 0}));
+  all.add({16, 16, 4096});
+  all.add({4, 8, 8192});
+  all.add({8, 4, 512});
+  EXPECT_EQ(all, (PieceTraits{4, 4, 512}));
+}
+
 TEST(FragmentTable, LimitsAreThoseOfTheSmallestPools) {
   Fragment other = sample();
   other.source.slot_count = 5;

@@ -188,6 +188,58 @@ TEST(RouterTest, HostMemoryGoesByTheBaseTransport) {
   EXPECT_TRUE(base->is_closed);
 }
 
+TEST(RouterTest, ManySmallDescriptorsAreToldOfOnceForEachPeerAndNoOthersAre) {
+  const auto router =
+      make_router_transport(std::make_unique<FakeTransport>(), {.device = {}, .base_reaches_devices = true});
+  ASSERT_TRUE(router->open().is_ok());
+  std::vector<std::byte> metadata;
+  ASSERT_TRUE(router->metadata(&metadata).is_ok());
+  Status error;
+  for (const PeerId peer : {1U, 2U}) {
+    ASSERT_TRUE(router->begin_add_peer(peer, metadata).is_ok());
+    router->name_peer(peer, peer == 1 ? "decode-0" : "decode-1");
+    ASSERT_EQ(router->poll_peer(peer, &error), PeerState::kReady);
+  }
+  const auto told = [&] {
+    std::vector<std::string> advice;
+    router->take_advice(&advice);
+    return advice;
+  };
+  (void)told();
+  const Submission few = submission_of(1, 1, 0, 1023, 64);
+  const Submission large = submission_of(2, 1, 0, 2048, 32768);
+  const Submission many = submission_of(3, 1, 0, 2048, 64);
+  (void)router->route(1, 7, few.groups);
+  (void)router->route(1, 7, large.groups);
+  EXPECT_EQ(told(), std::vector<std::string>());
+  for (int i = 0; i < 3; ++i) (void)router->route(1, 7, many.groups);
+  const std::string text =
+      ": about 2048 descriptors of 64 bytes on average, one per contiguous run, each of which holds up the progress "
+      "thread; set kvCacheBounceSizeMb on both sides (bounce.sizeBytes of createAgent, with device where pages are on "
+      "a "
+      "GPU): small pieces then travel packed";
+  EXPECT_EQ(told(), std::vector<std::string>{"peer decode-0" + text});
+  (void)router->route(2, 7, many.groups);
+  EXPECT_EQ(told(), std::vector<std::string>{"peer decode-1" + text});
+  EXPECT_TRUE(router->close());
+}
+
+TEST(RouterTest, WhoAskedForTheRdmaPathIsNotToldOfAnother) {
+  const RouterOptions options{.choice = PathChoice::kRdma, .device = {}, .base_reaches_devices = true};
+  const auto router = make_router_transport(std::make_unique<FakeTransport>(), options);
+  ASSERT_TRUE(router->open().is_ok());
+  std::vector<std::byte> metadata;
+  std::vector<std::string> advice;
+  Status error;
+  ASSERT_TRUE(router->metadata(&metadata).is_ok());
+  ASSERT_TRUE(router->begin_add_peer(1, metadata).is_ok());
+  ASSERT_EQ(router->poll_peer(1, &error), PeerState::kReady);
+  (void)router->route(1, 7, submission_of(3, 1, 0, 2048, 64).groups);
+  router->take_advice(&advice);
+  EXPECT_EQ(advice, std::vector<std::string>());
+  EXPECT_TRUE(router->close());
+}
+
 TEST(RouterTest, MetadataOfTheBaseTransportAloneIsRefused) {
   const auto router = make_router_transport(std::make_unique<FakeTransport>(), RouterOptions());
   ASSERT_TRUE(router->open().is_ok());
@@ -219,6 +271,38 @@ TEST(PathCostTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
   // One long run is as fast by NIXL, and never slower than 2 % by the copy engine of p2p.
   const SliceShape whole{.bytes = std::uint64_t{256} << 20, .runs = 1, .slots = 1};
   EXPECT_LE(estimate_us(DataPath::kP2p, whole), 1.02 * estimate_us(DataPath::kRdma, whole));
+}
+
+// A kernel that moves narrower words is slower, but no slice that p2p can take goes by another path for it: an arena
+// would not take all of them.
+TEST(PathCostTest, PagesOutOfLineAndSmallPiecesCostMoreOverP2p) {
+  const auto shape = [](std::size_t bytes, std::uintptr_t source_off) {
+    Fragment fragment;
+    fragment.source = {.base = 0x100000 + source_off, .slot_bytes = 64, .slot_stride = bytes, .slot_count = 64};
+    fragment.source.slot_bytes = bytes;
+    fragment.destination = {.base = 0x900000, .slot_bytes = bytes, .slot_stride = 2 * bytes, .slot_count = 64};
+    fragment.bytes = bytes;
+    fragment.count = 1;
+    auto table = std::make_shared<FragmentTable>();
+    EXPECT_TRUE(FragmentTable::create({fragment}, table.get()).is_ok());
+    const PlanGroup group{table, {0, 4, 1, 5, 7, 6}};
+    SliceShape made = shape_of(std::span(&group, 1));
+    made.bytes = std::uint64_t{256} << 20;
+    made.runs = 65536;
+    return made;
+  };
+  const SliceShape lined_up = shape(32768, 0);
+  EXPECT_FALSE(lined_up.has_narrow_words || lined_up.has_small_pieces);
+  const SliceShape narrow = shape(32768, 4);
+  EXPECT_TRUE(narrow.has_narrow_words);
+  const SliceShape small = shape(64, 0);
+  EXPECT_TRUE(small.has_small_pieces && !small.has_narrow_words);
+  const auto p2p = [](const SliceShape& one) { return estimate_us(DataPath::kP2p, one); };
+  // 256 MiB at 345, 311 and 291 GB/s.
+  EXPECT_NEAR(p2p(lined_up), 12 + 778, 1);
+  EXPECT_NEAR(p2p(small), 12 + 863, 1);
+  EXPECT_NEAR(p2p(narrow), 12 + 922, 1);
+  for (const SliceShape& one : {narrow, small}) EXPECT_LT(p2p(one), estimate_us(DataPath::kBounce, one));
 }
 
 // What `bench transfer --path bounce` took for 256 MiB on two H200 (bounce-transfer.json), within a quarter.

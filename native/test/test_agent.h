@@ -91,13 +91,14 @@ class TestAgent {
     return out;
   }
 
-  Status add_peer(PeerId peer, std::vector<std::byte> metadata) {
+  Status add_peer(PeerId peer, std::vector<std::byte> metadata, std::string name = {}) {
     Status result;
-    engine_->push(
-        AddPeer{peer, std::move(metadata), [&](const Status& status, const std::vector<Region>&, const PeerPaths&) {
-                  result = status;
-                  tell();
-                }});
+    engine_->push(AddPeer{peer, std::move(metadata),
+                          [&](const Status& status, const std::vector<Region>&, const PeerPaths&) {
+                            result = status;
+                            tell();
+                          },
+                          std::move(name)});
     hear();
     return result;
   }

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string>
 
+#include "core/copy_choice.h"
 #include "transport/bounce_device_mover.h"
 #include "transport/bounce_host_mover.h"
 #include "transport/bounce_near_link.h"
@@ -157,6 +158,12 @@ BatchResult BouncePath::post_slice(BatchId batch, PeerId peer, Ticket ticket, st
   for (const PlanGroup& group : groups) tables.push_back(group.table.get());
   if (!owns_pools(tables, PackedSide::kSource)) {
     return failed(Status(StatusCode::kInvalidArgument, "a pool leaves the memory that its side registered"));
+  }
+  // The table has the addresses of both sides: the receiver's scatter is told of here too.
+  if (arena_.kind == MemoryKind::kDevice && traits_of(groups).alignment < 16) {
+    copy_advice_.tell(peer, CopyAdvice::Cause::kUnaligned,
+                      {.path = DataPath::kBounce, .bounces_device = true, .has_near_frames = link_->stands_alone(peer)},
+                      groups);
   }
   const TimePoint now = std::chrono::steady_clock::now();
   slices_.emplace(batch, after);

@@ -21,6 +21,7 @@
 #include "transport/bounce_mover.h"
 #include "transport/bounce_transport.h"
 #include "transport/bounce_writes.h"
+#include "transport/copy_advice.h"
 #include "transport/process_watch.h"
 
 namespace kvt {
@@ -52,7 +53,10 @@ class BouncePath final : public Transport {
   }
   std::vector<Region> peer_regions(PeerId peer) const override { return base_->peer_regions(peer); }
   PeerPaths peer_paths(PeerId peer) const override;
-  void name_peer(PeerId peer, const std::string& name) override { base_->name_peer(peer, name); }
+  void name_peer(PeerId peer, const std::string& name) override {
+    base_->name_peer(peer, name);
+    copy_advice_.name_peer(peer, name);
+  }
   std::string measured_speed(PeerId peer, MemoryKind kind) const override { return base_->measured_speed(peer, kind); }
   BatchLimits limits() const override { return base_->limits(); }
   BatchResult post(BatchId batch, PeerId peer, std::span<const Run> runs) override {
@@ -151,6 +155,7 @@ class BouncePath final : public Transport {
   std::unordered_map<PeerId, BounceMetadata> bounced_;
   std::unordered_map<PeerId, PathState> states_;
   std::vector<std::string> advice_;
+  CopyAdvice copy_advice_;
   // Peers that were bounced to at some time. When the link to one breaks, its slices fail instead of going another way:
   // its receiver counts on it that nobody but itself writes into the pages of a ticket.
   std::unordered_set<PeerId> agreed_;

@@ -106,12 +106,14 @@ PeerPaths BouncePath::peer_paths(PeerId peer) const {
   const auto state = states_.find(peer);
   if (state != states_.end()) paths.bounce = state->second;
   paths.bounces_device = arena_.kind == MemoryKind::kDevice;
+  paths.has_near_frames = paths.bounce.is_available && link_->stands_alone(peer);
   return paths;
 }
 
 void BouncePath::take_advice(std::vector<std::string>* out) {
   // Null once it was given up with memory that is still in use.
   if (base_ != nullptr) base_->take_advice(out);
+  copy_advice_.take(&advice_);
   for (std::string& text : advice_) out->push_back(std::move(text));
   advice_.clear();
 }
@@ -190,6 +192,7 @@ void BouncePath::advise_of_loss() {
 }
 
 void BouncePath::remove_peer(PeerId peer) {
+  copy_advice_.remove_peer(peer);
   // Its agent may run on, and nobody asked it what it still writes.
   lose_bounce(peer, false);
   agreed_.erase(peer);

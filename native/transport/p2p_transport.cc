@@ -12,9 +12,11 @@
 #include <utility>
 #include <vector>
 
+#include "core/copy_choice.h"
 #include "core/region_set.h"
 #include "device/cuda_event.h"
 #include "device/device_pool.h"
+#include "transport/copy_advice.h"
 #include "transport/engine_copies.h"
 #include "transport/host_listener.h"
 #include "transport/p2p_batches.h"
@@ -28,37 +30,10 @@ constexpr auto kConnectLimit = std::chrono::seconds(2);
 constexpr auto kPollInterval = std::chrono::microseconds(5);
 // A slice is one batch; this many wait on the device for each peer before its flows wait here.
 constexpr BatchLimits kLimits{.max_runs = 1024, .max_bytes = std::size_t{256} << 20, .max_in_flight = 64};
-// Pieces below this go through registers: the bulk engine pays per piece (two H200, 16 blocks, pieces of 256 bytes: 348
-// GB/s against 312).
-constexpr std::uint64_t kSmallestBulkPiece = 256;
 // So many slices without an event are queued before a later one can be taken back: a few hundred microseconds of link.
 constexpr std::size_t kUngatedDepth = 4;
 // How often what was taken back is looked at: nobody waits for it.
 constexpr auto kRetireInterval = std::chrono::milliseconds(1);
-
-// Whether a slice surely has more runs than that. Stops looking as soon as it knows, which for scattered pages is soon;
-// runs that join over fragments count apart.
-bool has_more_runs_than(std::uint64_t limit, std::span<const PlanGroup> groups) {
-  std::uint64_t runs = 0;
-  for (const PlanGroup& group : groups) {
-    const std::span<const std::int32_t> slots = group.slot_pairs;
-    const std::span<const Fragment> fragments = group.table->fragments();
-    std::uint64_t pieces = 0;
-    for (const Fragment& fragment : fragments) pieces += fragment.count;
-    const bool can_join = pieces == 1 && fragments.front().bytes == fragments.front().source.slot_stride &&
-                          fragments.front().bytes == fragments.front().destination.slot_stride;
-    if (!can_join) {
-      runs += pieces * (slots.size() / 2);
-    } else {
-      runs += slots.empty() ? 0 : 1;
-      for (std::size_t i = 2; i < slots.size() && runs <= limit; i += 2) {
-        if (slots[i] != slots[i - 2] + 1 || slots[i + 1] != slots[i - 1] + 1) ++runs;
-      }
-    }
-    if (runs > limit) return true;
-  }
-  return false;
-}
 
 // Role: Transport over device memory that processes of one machine map from each other.
 // Ordering: slices whose event was reached, and those without one, go by two streams in turn; slices that still wait
@@ -81,9 +56,17 @@ class P2pTransport final : public Transport {
   BatchLimits limits() const override { return kLimits; }
   SliceRoute route(PeerId, Ticket, std::span<const PlanGroup> groups) const override {
     // What the copy engines have queued cannot be taken back: behind a forward they are given nothing.
-    return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p), !goes_by_engine(groups, nullptr)};
+    return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p), !goes_by_engines(groups, nullptr)};
+  }
+  void name_peer(PeerId peer, const std::string& name) override { copy_advice_.name_peer(peer, name); }
+  PeerPaths peer_paths(PeerId) const override {
+    PeerPaths paths;
+    paths.has_bulk_kernel = kernels_->has_bulk();
+    paths.copy_blocks = options_.max_blocks;
+    return paths;
   }
   void take_advice(std::vector<std::string>* out) override {
+    copy_advice_.take(&advice_);
     out->insert(out->end(), std::make_move_iterator(advice_.begin()), std::make_move_iterator(advice_.end()));
     advice_.clear();
   }
@@ -106,17 +89,17 @@ class P2pTransport final : public Transport {
   // What post_slice puts together before anything is queued.
   struct Launch {
     std::vector<CopyPart> parts;
-    bool is_bulk = true;
+    KernelChoice kernel;
     unsigned blocks = 0;
     std::size_t upload_bytes = 0;
   };
 
   static BatchResult failed(Status error) { return {BatchState::kFailed, false, std::move(error)}; }
   Status add_pool(std::unique_ptr<DevicePool> pool);
-  // `runs`: filled when it does; may be null.
-  static bool goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs);
   BatchResult copy_runs(BatchId batch, PeerId peer, const P2pPeer& to, std::span<const Run> runs);
   Status prepare(P2pPeer* to, std::span<const PlanGroup> groups, DeviceBuffer* slots, Launch* out);
+  // Of a slice that a change of its page tables would make faster.
+  void advise(PeerId peer, BulkObstacle obstacle, std::span<const PlanGroup> groups);
   // What each launch is called with, into launches_.
   Status make_launches(const Launch& launch, const P2pBatches::Queued& batch);
   // `count`: of them that were queued.
@@ -140,6 +123,7 @@ class P2pTransport final : public Transport {
   std::unordered_map<PeerId, P2pPeer> peers_;
   std::vector<std::unique_ptr<P2pPeer>> given_up_;
   std::vector<std::string> advice_;
+  CopyAdvice copy_advice_;
   std::vector<CopyArguments> launches_;  // kept for its capacity
 };
 
@@ -251,6 +235,7 @@ PeerState P2pTransport::poll_peer(PeerId peer, Status* error) {
 }
 
 void P2pTransport::remove_peer(PeerId peer) {
+  copy_advice_.remove_peer(peer);
   const auto entry = peers_.find(peer);
   if (entry == peers_.end()) return;
   if (batches_->has_lost() || engines_->has_lost()) {
@@ -278,21 +263,6 @@ std::vector<Region> P2pTransport::peer_regions(PeerId peer) const {
   return out;
 }
 
-bool P2pTransport::goes_by_engine(std::span<const PlanGroup> groups, std::vector<Run>* runs) {
-  std::uint64_t bytes = 0;
-  for (const PlanGroup& group : groups) {
-    bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);
-  }
-  // The cursor would copy every slice's slots only to find that there are too many runs.
-  if (bytes < kEngineRunBytes || has_more_runs_than(4 * kMaxEngineRuns, groups)) return false;
-  PlanCursor cursor(std::vector<PlanGroup>(groups.begin(), groups.end()));
-  std::vector<Run> found;
-  (void)cursor.take(kMaxEngineRuns, static_cast<std::size_t>(bytes), &found);
-  if (!cursor.is_done() || bytes / found.size() < kEngineRunBytes) return false;
-  if (runs != nullptr) *runs = std::move(found);
-  return true;
-}
-
 BatchResult P2pTransport::copy_runs(BatchId batch, PeerId peer, const P2pPeer& to, std::span<const Run> runs) {
   // Everything is checked before anything is queued, so that a refused batch has moved nothing.
   std::vector<EngineCopies::Copy> copies;
@@ -313,6 +283,7 @@ Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, Dev
   Status status = batches_->buffers().take(bytes_in_all, slots);
   if (!status.is_ok()) return status;
   std::memset(slots->host().data(), 0, at);
+  PieceTraits traits;
   for (const PlanGroup& group : groups) {
     const P2pPeer::Table* table = nullptr;
     status = to->find_table(group.table, regions_, idle_stream_, &batches_->buffers(), &table);
@@ -325,11 +296,21 @@ Status P2pTransport::prepare(P2pPeer* to, std::span<const PlanGroup> groups, Dev
                           .source_slots_at = slots->device() + at,
                           .destination_slots_at = slots->device() + at + sizeof(std::int32_t),
                           .pair_count = static_cast<std::uint32_t>(group.slot_pairs.size() / 2)});
-    out->is_bulk = out->is_bulk && table->copy.is_bulk_aligned && table->copy.mean_piece_bytes >= kSmallestBulkPiece;
+    // Of the mapped addresses, which agree with the peer's own modulo 16: a mapping begins where an allocation does.
+    traits.add(table->copy.traits);
     at += bytes;
   }
+  out->kernel = choose_kernel(traits, kernels_->has_bulk());
   out->upload_bytes = at;
   return Status::ok();
+}
+
+void P2pTransport::advise(PeerId peer, BulkObstacle obstacle, std::span<const PlanGroup> groups) {
+  if (obstacle != BulkObstacle::kUnaligned && obstacle != BulkObstacle::kSmallPieces) return;
+  const bool is_unaligned = obstacle == BulkObstacle::kUnaligned;
+  copy_advice_.tell(peer, is_unaligned ? CopyAdvice::Cause::kUnaligned : CopyAdvice::Cause::kSmallPieces,
+                    {.path = DataPath::kP2p, .has_bulk_kernel = kernels_->has_bulk(), .blocks = options_.max_blocks},
+                    groups);
 }
 
 Status P2pTransport::make_launches(const Launch& launch, const P2pBatches::Queued& batch) {
@@ -348,9 +329,9 @@ Status P2pTransport::make_launches(const Launch& launch, const P2pBatches::Queue
 }
 
 Status P2pTransport::launch(const Launch& launch, const P2pBatches::Queued& batch, std::size_t* count) const {
-  const CopyMethod method = launch.is_bulk && kernels_->has_bulk() ? CopyMethod::kBulk : CopyMethod::kRegisters;
   for (const CopyArguments& arguments : launches_) {
-    Status status = kernels_->copy(CopyKind::kPaged, method, arguments, launch.blocks, batch.lane->stream);
+    Status status =
+        kernels_->copy(CopyKind::kPaged, launch.kernel.method, arguments, launch.blocks, batch.lane->stream);
     if (!status.is_ok()) return status;
     ++*count;
   }
@@ -374,7 +355,7 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
   P2pPeer& to = entry->second;
   if (!to.check_alive()) return failed(to.error());
   // `route` said that these come without an event.
-  if (std::vector<Run> runs; after == nullptr && goes_by_engine(groups, &runs)) {
+  if (std::vector<Run> runs; after == nullptr && goes_by_engines(groups, &runs)) {
     return copy_runs(batch, peer, to, runs);
   }
   // Once for all the calls below: each makes it current again, which then costs next to nothing.
@@ -387,6 +368,7 @@ BatchResult P2pTransport::post_slice(BatchId batch, PeerId peer, Ticket, std::sp
   Launch prepared;
   Status status = batches_->begin(&queued);
   if (status.is_ok()) status = prepare(&to, groups, &queued.slots, &prepared);
+  if (status.is_ok()) advise(peer, prepared.kernel.obstacle, groups);
   // The gate costs a launch a look at host memory; what is about to run is soon over without it.
   queued.is_gated = after != nullptr || batches_->ready_depth() >= kUngatedDepth;
   prepared.blocks = options_.max_blocks;

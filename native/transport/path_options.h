@@ -44,8 +44,13 @@ struct PeerPaths {
   PathState bounce;
   // Of which memory the arena is: slices of that kind can be bounced.
   bool bounces_device = false;
+  // Its frames go over a local socket, which takes microseconds; NIXL's notifications take tens of them.
+  bool has_near_frames = false;
   // How fast host memory was found to move to it, in words; empty when it was not measured.
   std::string host_speed;
+  // Of p2p: whether this GPU runs the bulk kernel, and the bound on the blocks of a copy.
+  bool has_bulk_kernel = false;
+  unsigned copy_blocks = 0;
 };
 
 }  // namespace kvt

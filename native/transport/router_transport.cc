@@ -13,6 +13,7 @@
 
 #include "core/unique_fd.h"
 #include "transport/bounce_metadata.h"
+#include "transport/copy_advice.h"
 #include "transport/device_paths.h"
 #include "transport/note_lane.h"
 #include "transport/process_watch.h"
@@ -89,6 +90,8 @@ class RouterTransport final : public Transport {
   // By the first piece: what JS submits is of one kind.
   bool is_device_slice(std::span<const PlanGroup> groups) const;
   bool goes_by_p2p(PeerId peer, std::span<const PlanGroup> groups) const;
+  // Of a slice that NIXL sends in many small pieces although an arena would pack them.
+  void advise_of_descriptors(PeerId peer, std::span<const PlanGroup> groups) const;
   void refuse_p2p(PeerId id, Peer* peer, std::string why);
   PeerState decide(PeerId id, Peer* peer, Status* error);
 
@@ -100,6 +103,8 @@ class RouterTransport final : public Transport {
   std::unordered_map<PeerId, Peer> peers_;
   std::unordered_map<BatchId, Transport*> batches_;  // in flight, by who has them
   std::vector<std::string> advice_;
+  // What a slice is routed by it may also be told of.
+  mutable CopyAdvice copy_advice_;
   std::optional<NoteLane> lane_;  // none: this agent sends and takes no notes
   std::vector<InboundNote> notes_;
 };
@@ -198,6 +203,8 @@ Status RouterTransport::begin_add_peer(PeerId id, std::span<const std::byte> met
 
 void RouterTransport::name_peer(PeerId id, const std::string& name) {
   base_->name_peer(id, name);
+  if (p2p() != nullptr) p2p()->name_peer(id, name);
+  copy_advice_.name_peer(id, name);
   const auto entry = peers_.find(id);
   if (entry != peers_.end() && !name.empty()) entry->second.called = "peer " + name;
 }
@@ -220,6 +227,8 @@ PeerState RouterTransport::poll_peer(PeerId id, Status* error) {
         return PeerState::kConnecting;
       case PeerState::kReady:
         peer.paths.p2p = {true, "kernels of this GPU write into the peer's pages, mapped here"};
+        peer.paths.has_bulk_kernel = p2p()->peer_paths(id).has_bulk_kernel;
+        peer.paths.copy_blocks = options_.copy_blocks;
         break;
       case PeerState::kFailed:
         refuse_p2p(id, &peer, why.message());
@@ -229,6 +238,7 @@ PeerState RouterTransport::poll_peer(PeerId id, Status* error) {
   if (const PeerPaths below = base_->peer_paths(id); !below.bounce.reason.empty()) {
     peer.paths.bounce = below.bounce;
     peer.paths.bounces_device = below.bounces_device;
+    peer.paths.has_near_frames = below.has_near_frames;
   }
   return decide(id, &peer, error);
 }
@@ -282,6 +292,7 @@ void RouterTransport::take_notes(std::vector<InboundNote>* out) {
 
 void RouterTransport::remove_peer(PeerId id) {
   base_->remove_peer(id);
+  copy_advice_.remove_peer(id);
   if (lane_) lane_->remove_peer(id);
   const auto entry = peers_.find(id);
   if (entry == peers_.end()) return;
@@ -325,7 +336,19 @@ bool RouterTransport::goes_by_p2p(PeerId id, std::span<const PlanGroup> groups) 
 
 SliceRoute RouterTransport::route(PeerId id, Ticket ticket, std::span<const PlanGroup> groups) const {
   // What p2p does not take is bounced, or not, by the thresholds of the arena.
-  return goes_by_p2p(id, groups) ? p2p()->route(id, ticket, groups) : base_->route(id, ticket, groups);
+  if (goes_by_p2p(id, groups)) return p2p()->route(id, ticket, groups);
+  const SliceRoute route = base_->route(id, ticket, groups);
+  if (options_.base_reaches_devices && !route.is_whole) advise_of_descriptors(id, groups);
+  return route;
+}
+
+void RouterTransport::advise_of_descriptors(PeerId id, std::span<const PlanGroup> groups) const {
+  const auto entry = peers_.find(id);
+  if (entry == peers_.end() || options_.choice == PathChoice::kRdma) return;
+  const PeerPaths& paths = entry->second.paths;
+  if (paths.bounce.is_available && paths.bounces_device == is_device_slice(groups)) return;
+  if (copy_advice_.has_told(id, CopyAdvice::Cause::kDescriptors) || !is_for_an_arena(shape_of(groups))) return;
+  copy_advice_.tell(id, CopyAdvice::Cause::kDescriptors, {.path = DataPath::kRdma}, groups);
 }
 
 BatchResult RouterTransport::post_slice(BatchId id, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
@@ -377,6 +400,7 @@ void RouterTransport::take_ended(std::vector<WatchId>* out) {
 void RouterTransport::take_advice(std::vector<std::string>* out) {
   base_->take_advice(out);
   devices_.take_advice(out);
+  copy_advice_.take(out);
   for (std::string& text : advice_) {
     out->push_back(std::move(text));
   }

@@ -19,6 +19,8 @@ import { PeerWatches } from './peer-watches.js';
 import { PreparedFragments } from './prepared-fragments.js';
 import type {
   CloseReport,
+  CopyExplanation,
+  CopyMeans,
   DataPath,
   EngineMemory,
   FragmentTable,
@@ -68,6 +70,9 @@ const PATHS = {
 
 /** In the order of `DataPath` of native/core/path_cost.h. */
 const DATA_PATHS: readonly DataPath[] = ['host', 'rdma', 'p2p', 'bounce'];
+
+/** In the order of `CopyMeans` of native/core/copy_explanation.h. */
+const COPY_MEANS: readonly CopyMeans[] = ['thread', 'descriptors', 'engines', 'bulk', 'registers'];
 
 const HEAD = 5;
 /** Notices that are handed on between two looks at the clock. */
@@ -341,7 +346,9 @@ class NativeTransferAgent implements TransferAgent {
     const taken = { isDevice: found.isDevice, path: DATA_PATHS[found.path] as DataPath };
     const plain = PATHS[this.kind];
     const host = found.hostSpeed === '' ? plain : { ...plain, reason: `${plain.reason}; ${found.hostSpeed}` };
-    return { ...choosePath(all, taken, host, this.#bounce, plan), advice: [...this.#advice] };
+    const chosen = choosePath(all, taken, host, this.#bounce, plan);
+    const copy = found.copy === undefined ? {} : { copy: copyOf(found.copy) };
+    return { ...chosen, ...copy, advice: [...this.#advice] };
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {
@@ -439,6 +446,10 @@ function callListener(call: () => void): void {
 
 function isOfSubmission(notice: NativeNotice): notice is SubmissionNotice {
   return 'submission' in notice;
+}
+
+function copyOf({ means, reason, remedy }: NonNullable<ReturnType<NativeAgent['explain']>['copy']>): CopyExplanation {
+  return { means: COPY_MEANS[means] as CopyMeans, reason, remedy: remedy === '' ? null : remedy };
 }
 
 /** As native code takes it: -1 is no GPU. */

@@ -38,6 +38,14 @@ export interface NativeAgent {
     readonly reasons: readonly string[];
     /** How fast host memory was found to move to the peer, in words; empty when it was not measured. */
     readonly hostSpeed: string;
+    /** By what its bytes are moved there; absent for a slice without slots. */
+    readonly copy?: {
+      /** In the order of `CopyMeans` of native/core/copy_explanation.h. */
+      readonly means: number;
+      readonly reason: string;
+      /** Empty: nothing would make it faster. */
+      readonly remedy: string;
+    };
   };
   /** A notice of kind 2 with this number follows when the process that published the metadata has ended. */
   watchProcess(watch: number, metadata: Uint8Array): Promise<void>;

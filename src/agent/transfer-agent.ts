@@ -146,10 +146,27 @@ export interface PathAlternative {
   readonly estimatedUs: number;
 }
 
+/**
+ * By what the bytes of a slice are moved on its path: `thread`, the agents' own threads; `descriptors`, NIXL, one descriptor per contiguous run;
+ * `engines`, a GPU's copy engines; `bulk` and `registers`, its kernels.
+ */
+export type CopyMeans = 'thread' | 'descriptors' | 'engines' | 'bulk' | 'registers';
+
+/** How a slice is copied, and why not faster. */
+export interface CopyExplanation {
+  readonly means: CopyMeans;
+  /** What decides it; names the number of the page tables that stands in the way of a faster one. */
+  readonly reason: string;
+  /** What would let it go the faster way; null where nothing would. */
+  readonly remedy: string | null;
+}
+
 /** Which path a plan takes to a peer, and why. */
 export interface PathExplanation {
   readonly path: DataPath;
   readonly reason: string;
+  /** Absent for a plan without slots, and from agents that copy in one way only. */
+  readonly copy?: CopyExplanation;
   /** The other paths with their costs. */
   readonly alternatives?: readonly PathAlternative[];
   /** What this agent does another way than it might, as told through `onAdvice`. */
@@ -258,7 +275,10 @@ export interface TransferAgent {
    * when this agent's memory needs no such care.
    */
   flushInbound?(): Promise<void> | null;
-  /** One listener for what falls back to another path, each once; what was said before it came is said at once. */
+  /**
+   * One listener for what falls back to another path, and for slices that are moved slower than they would be with other page tables or
+   * settings (`CopyExplanation.remedy`; once for each peer and cause, at the first such slice). What was said before it came is said at once.
+   */
   onAdvice?(listener: (message: string) => void): void;
 
   /**

@@ -160,6 +160,34 @@ describe.each(['host', 'nixl'] as const)('bounce over %s', (kind) => {
     });
   });
 
+  it('says by what a slice is copied on either way, and tells no one of an arena who has one', async () => {
+    await open({ ...BOUNCE, isForced: false, minDescriptorCount: 1000 });
+    outbound();
+    const explained = (count: number) => {
+      const groups = [{ group: 0, peerGroup: 0, part: 0, fragments: FRAGMENTS, slotPairs: pairs(count) }];
+      return writer.explain(toTarget, {
+        groups,
+        stats: { coalescedDescriptors: 11 * count, bytes: 2777 * count },
+      } as unknown as TransferPlan);
+    };
+    // Eleven pieces a slot.
+    const bounced = explained(200);
+    expect(bounced).toMatchObject({ path: 'bounce', copy: { means: 'thread', remedy: null } });
+    expect(bounced.copy?.reason).toMatch(/copy between pages and arenas; frames go over a local socket$/);
+    const plain = explained(20);
+    expect(plain.path).toBe(kind === 'host' ? 'host' : 'rdma');
+    if (kind === 'nixl') {
+      const reason = 'about 220 descriptors of 252 bytes on average, one per contiguous run';
+      expect(plain.copy).toEqual({ means: 'descriptors', reason, remedy: null });
+    } else {
+      expect(plain.copy).toMatchObject({
+        means: 'thread',
+        reason: expect.stringContaining('one piece after') as string,
+      });
+    }
+    expect(plain.advice).toEqual([]);
+  });
+
   it('goes the plain way where the two sides do not agree, and says so', async () => {
     await open(BOUNCE, { ...BOUNCE, maxChunkSize: 64 << 10 });
     writer.writeBytes(source.base, patterned(POOL_BYTES, 2));

@@ -2,12 +2,14 @@ import { createAgent } from '../../src/agent/native-agent.js';
 import type {
   Completion,
   FragmentTable,
+  PathExplanation,
   PeerHandle,
   Pool,
   SubmissionNotice,
   TransferAgent,
 } from '../../src/agent/transfer-agent.js';
 import type { PageTable } from '../../src/mapping/page-table.js';
+import type { Fragment, TransferPlan } from '../../src/mapping/transfer-plan.js';
 import { Collector, withDeadline } from '../support/deadline.js';
 import type { NixlTarget } from './nixl-target.js';
 
@@ -15,6 +17,11 @@ import type { NixlTarget } from './nixl-target.js';
 export interface Connection {
   readonly peer: PeerHandle;
   readonly fragments: FragmentTable;
+  readonly pageBytes: number;
+}
+
+function wholePage(bytes: number): Fragment {
+  return { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, bytes, count: 1, srcStride: 0, dstStride: 0 };
 }
 
 /** A writing agent with one pool in this process, and everything it reported. */
@@ -52,14 +59,20 @@ export class NixlWriter {
       aux: null,
     });
     const fragments = this.agent.prepareFragments(peer, table(this.pool.base), table(target.hello.base), [
-      { srcPool: 0, srcOffset: 0, dstPool: 0, dstOffset: 0, bytes: pageBytes, count: 1, srcStride: 0, dstStride: 0 },
+      wholePage(pageBytes),
     ]);
-    return { peer, fragments };
+    return { peer, fragments, pageBytes };
   }
 
   /** Submissions of one flow end one after the other. */
   submit(id: number, { peer, fragments }: Connection, slotPairs: Int32Array, flow = 1): void {
     this.agent.submit({ id, peer, flow, groups: [{ fragments, slotPairs }], after: null });
+  }
+
+  explain({ peer, pageBytes }: Connection, slotPairs: Int32Array): PathExplanation {
+    const groups = [{ group: 0, peerGroup: 0, part: 0, fragments: [wholePage(pageBytes)], slotPairs }];
+    // Judged by the slots of its groups alone.
+    return this.agent.explain(peer, { groups, stats: {} } as unknown as TransferPlan);
   }
 
   completions(): Completion[] {

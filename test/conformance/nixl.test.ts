@@ -2,6 +2,7 @@ import { createHash, randomFillSync } from 'node:crypto';
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { capabilities } from '../../src/agent/native.js';
 import { createAgent } from '../../src/agent/native-agent.js';
+import type { CopyExplanation } from '../../src/agent/transfer-agent.js';
 import type { TransferPlan } from '../../src/mapping/transfer-plan.js';
 import { withDeadline } from '../support/deadline.js';
 import { agentSuite } from './agent-suite.js';
@@ -84,9 +85,17 @@ describe.skipIf(!nixl.available).each(TRANSPORTS)(`nixl between two processes, U
     const slots = Math.floor(POOL_BYTES / pageBytes);
     const count = Math.min(2048, Math.floor(slots / 2));
     const pairs = pairsOf(shuffled(slots).subarray(0, count), shuffled(slots, 77).subarray(0, count));
-    writer.submit(1, connection, pairs);
+    const explained = writer.explain(connection, pairs);
+    expect(explained).toMatchObject({ path: 'rdma', copy: { means: 'descriptors' } });
+    const isForAnArena = count >= 1024 && pageBytes <= 16_384;
+    expect(explained.copy?.remedy ?? '').toMatch(isForAnArena ? /kvCacheBounceSizeMb on both sides/ : /^$/);
+    for (const id of [1, 2]) writer.submit(id, connection, pairs);
+    await writer.completionOf(2);
     const done = await writer.completionOf(1);
     expect(done).toMatchObject({ status: 'transferred', bytes: count * pageBytes, drained: true, error: null });
+    const told = writer.explain(connection, pairs).advice?.filter((text) => text.includes('kvCacheBounceSizeMb'));
+    const { reason, remedy } = explained.copy as CopyExplanation;
+    expect(told).toEqual(isForAnArena ? [`peer target: ${reason}; ${remedy}`] : []);
 
     const expected = Buffer.alloc(POOL_BYTES);
     for (let i = 0; i < pairs.length; i += 2) {

@@ -8,6 +8,7 @@ import {
   Child,
   closePair,
   devicePairs,
+  found,
   fragment,
   noise,
   openPair,
@@ -86,6 +87,57 @@ for (const devices of devicePairs) {
       assert.ok(rdma.estimatedUs > 100);
     } finally {
       await closePair(pair);
+    }
+  });
+
+  test(`explain says which kernel copies, and what stands in the way of the faster one is told once, ${where}`, {
+    skip,
+  }, async () => {
+    const pair = await openPair(createAgent, devices, POOL);
+    try {
+      const told = [];
+      pair.agent.onAdvice((text) => {
+        if (text.includes('through registers')) told.push(text);
+      });
+      const major = Math.floor(found.cuda.devices[devices[0]].computeCapability);
+      const hasBulk = major === 9 || major === 10;
+      let id = 0;
+      const explained = async (slot, fields) => {
+        const fragments = [fragment(fields)];
+        const table = prepare(pair, slot, slot, fragments);
+        const slotPairs = pairsOf(new Random(1).different(40, 200), new Random(2).different(40, 200));
+        pair.agent.submit({
+          id: ++id,
+          peer: pair.peer,
+          flow: 1,
+          groups: [{ fragments: table, slotPairs }],
+          after: null,
+        });
+        assert.equal((await pair.log.of(id)).status, 'transferred');
+        return pair.agent.explain(pair.peer, { groups: [{ group: 0, fragments, slotPairs }] });
+      };
+      const aligned = await explained(32768, { bytes: 32768 });
+      assert.equal(aligned.copy.means, hasBulk ? 'bulk' : 'registers');
+      assert.equal(aligned.copy.remedy, null);
+      assert.deepEqual(told, []);
+      const unaligned = await explained(32768, { srcOffset: 3, dstOffset: 7, bytes: 30000 });
+      assert.equal(unaligned.copy.means, 'registers');
+      assert.match(unaligned.copy.reason, /, 4 bytes at a time, .* the source's base \+ offset .* no multiple of 16;/);
+      assert.match(unaligned.copy.remedy, /multiples of 16 bytes/);
+      await explained(32768, { srcOffset: 1, bytes: 30000 });
+      const small = await explained(32768, { bytes: 64, count: 9, srcStride: 128, dstStride: 256 });
+      assert.equal(small.copy.means, 'registers');
+      assert.match(small.copy.remedy, /blockLayout/);
+      await explained(32768, { bytes: 64, count: 8, srcStride: 128, dstStride: 256 });
+      assert.equal(told.length, 2, told.join('\n'));
+      assert.ok(told[0].endsWith(`: ${unaligned.copy.reason}; ${unaligned.copy.remedy}`), told[0]);
+      assert.ok(told[1].endsWith(`: ${small.copy.reason}; ${small.copy.remedy}`), told[1]);
+      assert.deepEqual(
+        pair.agent.explain(pair.peer, { groups: [], stats: { coalescedDescriptors: 0, bytes: 0 } }).advice.slice(-2),
+        told,
+      );
+    } finally {
+      assert.equal((await closePair(pair)).drained, true);
     }
   });
 

@@ -1,4 +1,4 @@
-import type { PathAlternative } from '../../agent/transfer-agent.js';
+import type { CopyExplanation, PathAlternative } from '../../agent/transfer-agent.js';
 import type { Percentiles } from './statistics.js';
 
 /** Version of the JSON below. Scripts and dashboards read it: a change of meaning is a new number. */
@@ -52,6 +52,7 @@ export interface TakenPath {
   readonly peer: string;
   readonly path: string;
   readonly reason: string;
+  readonly copy?: CopyExplanation;
   readonly alternatives?: readonly PathAlternative[];
   readonly advice?: readonly string[];
 }

@@ -4,6 +4,7 @@ import { createAgent } from '../../../src/agent/native-agent.js';
 import { plainCopyNs } from '../../../src/agent/plain-copy.js';
 import type { TransferAgent } from '../../../src/agent/transfer-agent.js';
 import { ArgumentError } from '../../../src/errors.js';
+import type { TransferPlan } from '../../../src/mapping/transfer-plan.js';
 import { CompletionLog } from '../../support/completion-log.js';
 import { fragment, patterned, poolTable } from '../../support/paged-pools.js';
 import { TurnLog, workMs } from '../../support/turn-log.js';
@@ -34,6 +35,41 @@ describe('createAgent', () => {
     const [a, b] = [await openHost(), await openHost()];
     expect(a.name).toMatch(/^unit-[0-9a-f]{16}$/);
     expect(b.name).not.toBe(a.name);
+  });
+});
+
+describe('how a slice is copied', () => {
+  const SLOT = 4096;
+
+  it.each([
+    ['pages that are lined up', {}, 'several pieces of one size in turns', null],
+    ['pieces of an odd size', { bytes: 4000 }, 'one piece after the other', /multiples of 64 bytes/],
+    [
+      'destinations that are not lined up',
+      { dstOffset: 8, bytes: 2048 },
+      'one piece after the other',
+      /multiples of 64/,
+    ],
+  ])('is explained with its remedy: %s', async (_, fields, reason, remedy) => {
+    const [writer, target] = [await openHost(), await openHost()];
+    const sizeBytes = 16 * SLOT;
+    const [from, to] = [await writer.allocatePool({ sizeBytes }), await target.allocatePool({ sizeBytes })];
+    const peer = await writer.addPeer(await target.metadata(), 'target');
+    const fragments = [fragment({ bytes: SLOT, ...fields })];
+    writer.prepareFragments(peer, poolTable(from, SLOT), poolTable(to, SLOT), fragments);
+    const explain = (slotPairs: Int32Array) =>
+      writer.explain(peer, { groups: [{ fragments, slotPairs }] } as unknown as TransferPlan);
+    const { path, copy, advice } = explain(Int32Array.of(0, 3, 1, 5));
+    expect(path).toBe('host');
+    expect(copy?.means).toBe('thread');
+    // Other processors copy one piece after the other, whatever the pages.
+    if (process.arch === 'x64') {
+      expect(copy?.reason).toContain(reason);
+      if (remedy === null) expect(copy?.remedy).toBeNull();
+      else expect(copy?.remedy).toMatch(remedy);
+    } else expect(copy?.remedy).toBeNull();
+    expect(advice).toEqual([]);
+    expect(explain(new Int32Array(0))).not.toHaveProperty('copy');
   });
 });
 
@@ -129,7 +165,7 @@ describe('plainCopyNs', () => {
 describe('capabilities', () => {
   it('says what is here and gives a reason for what is not', async () => {
     const found = await capabilities();
-    expect(found.addon).toMatchObject({ abiVersion: 7, napiVersion: 8 });
+    expect(found.addon).toMatchObject({ abiVersion: 8, napiVersion: 8 });
     expect(found.host).toEqual({ available: true, reason: null });
     for (const part of [found.cuda, found.nixl]) {
       expect(part.available).toBe(part.reason === null);

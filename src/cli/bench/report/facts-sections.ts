@@ -13,11 +13,17 @@ ${table(
     { title: 'to', kind: 'text' },
     { title: 'path', kind: 'text' },
     { title: 'because', kind: 'text' },
+    { title: 'copied by', kind: 'text' },
     { title: 'other paths', kind: 'text' },
   ],
-  paths.map((path) => [path.rank, path.peer, path.path, path.reason, othersOf(path)]),
+  paths.map((path) => [path.rank, path.peer, path.path, path.reason, copyOf(path), othersOf(path)]),
 )}${paths.flatMap(({ advice = [] }) => advice.map((line) => html`<p>${line}</p>\n`))}</section>
 `;
+}
+
+function copyOf({ copy }: TakenPath): Content {
+  if (copy === undefined) return '';
+  return `${copy.means}: ${copy.reason}${copy.remedy === null ? '' : `; ${copy.remedy}`}`;
 }
 
 function othersOf({ alternatives = [] }: TakenPath): Content {

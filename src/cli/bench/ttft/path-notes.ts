@@ -55,7 +55,7 @@ export class PathNotes {
     });
   }
 
-  /** One entry for each peer and path, of the first slice that took it. */
+  /** One entry for each peer, path and means of copying, of the first slice that took it. */
   get found(): readonly NotedPath[] {
     return [...this.#found.values()];
   }
@@ -77,7 +77,7 @@ export class PathNotes {
       return;
     }
     const name = this.#peers.get(peer) ?? String(peer);
-    const key = `${name} ${explanation.path}`;
+    const key = `${name} ${explanation.path} ${explanation.copy?.means}`;
     if (!this.#found.has(key)) this.#found.set(key, { peer: name, ...explanation });
   }
 }
