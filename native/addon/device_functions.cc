@@ -156,7 +156,7 @@ Napi::Value query_device_event(const Napi::CallbackInfo& info, Environment* envi
   const auto event = environment->desk().find_event(to_event(info));
   if (event == nullptr) throw_argument(env, "unknown event");
   const EventState state = event->state();
-  if (state == EventState::kFailed) return Napi::String::New(env, event->failure());
+  if (state == EventState::kFailed) return Napi::String::New(env, event->failure().message());
   return Napi::Number::New(env, static_cast<double>(state));
 }
 

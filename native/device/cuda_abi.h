@@ -47,6 +47,11 @@ inline constexpr Result kErrorInvalidAddressSpace = 717;
 inline constexpr Result kErrorInvalidPc = 718;
 inline constexpr Result kErrorLaunchFailed = 719;
 inline constexpr Result kErrorMpsClientTerminated = 810;
+// Of NVLink too: accesses to a peer's memory that went wrong.
+inline constexpr Result kErrorContained = 226;
+inline constexpr Result kErrorTensorMemoryLeak = 721;
+// What a GPU that is off the bus says.
+inline constexpr Result kErrorUnknown = 999;
 inline constexpr Result kErrorNotPermitted = 800;
 inline constexpr Result kErrorNotSupported = 801;
 

@@ -132,6 +132,9 @@ Status CudaApi::check(cuda::Result result, const char* call) const {
     case cuda::kErrorInvalidPc:
     case cuda::kErrorLaunchFailed:
     case cuda::kErrorMpsClientTerminated:
+    case cuda::kErrorContained:
+    case cuda::kErrorTensorMemoryLeak:
+    case cuda::kErrorUnknown:
       return Status(StatusCode::kDeviceLost,
                     message +
                         "; the GPU is lost to this process, whose kernels may have caused it: start the process "

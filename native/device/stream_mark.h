@@ -4,6 +4,7 @@
 
 #include "device/cuda_event.h"
 #include "device/cuda_stream.h"
+#include "device/refused_queries.h"
 
 namespace kvt {
 
@@ -18,9 +19,11 @@ class StreamMark {
   explicit StreamMark(CudaEvent event) : event_(std::move(event)) {}
 
   void set(const CudaStream& stream) { unmarked_ = event_.record(stream).is_ok() ? nullptr : &stream; }
-  // After set(). Never blocks. kFailed sets `error`: the device is lost, and nothing says that its work ended.
-  EventProgress query(Status* error) const {
-    return unmarked_ == nullptr ? event_.query(error) : unmarked_->query(error);
+  // After set(). Never blocks. kFailed: the device is lost, or refuses to be asked; nothing says that its work ended.
+  // `error` is set whenever the driver refused.
+  EventProgress query(Status* error) {
+    const EventProgress answer = unmarked_ == nullptr ? event_.query(error) : unmarked_->query(error);
+    return refused_.judge(answer, *error);
   }
   // Makes what `stream` is given from now on wait, so that slices share multiprocessors. Does nothing for a mark that
   // could not be recorded: no order that bytes rest on may come from here.
@@ -35,6 +38,7 @@ class StreamMark {
  private:
   CudaEvent event_;
   const CudaStream* unmarked_ = nullptr;
+  RefusedQueries refused_;
 };
 
 }  // namespace kvt

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "device/cuda_event.h"
+#include "device/refused_queries.h"
 #include "engine/ready_event.h"
 
 namespace kvt {
@@ -23,7 +24,8 @@ class DeviceEvent final : public ReadyEvent {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_.load(std::memory_order_relaxed) != EventState::kPending) return state_.load(std::memory_order_relaxed);
     Status error;
-    switch (event_.query(&error)) {
+    const EventProgress answer = event_.query(&error);
+    switch (refused_.judge(answer, error)) {
       case EventProgress::kPending:
         return EventState::kPending;
       case EventProgress::kReached:
@@ -32,7 +34,7 @@ class DeviceEvent final : public ReadyEvent {
       case EventProgress::kFailed:
         break;
     }
-    failure_ = error.message();
+    failure_ = std::move(error);
     state_.store(EventState::kFailed, std::memory_order_release);
     return EventState::kFailed;
   }
@@ -44,18 +46,19 @@ class DeviceEvent final : public ReadyEvent {
   void fail(std::string message) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (state_.load(std::memory_order_relaxed) != EventState::kPending) return;
-    failure_ = std::move(message);
+    failure_ = Status(StatusCode::kTransport, std::move(message));
     state_.store(EventState::kFailed, std::memory_order_release);
   }
 
-  const std::string& failure() const override { return failure_; }
+  const Status& failure() const override { return failure_; }
   const CudaEvent* device_event() const override { return &event_; }
 
  private:
   CudaEvent event_;
   mutable std::mutex mutex_;
   mutable std::atomic<EventState> state_{EventState::kPending};
-  mutable std::string failure_;
+  mutable RefusedQueries refused_;
+  mutable Status failure_;
 };
 
 }  // namespace kvt

@@ -5,6 +5,8 @@
 #include <string>
 #include <utility>
 
+#include "core/status.h"
+
 namespace kvt {
 
 class CudaEvent;
@@ -24,7 +26,7 @@ class ReadyEvent {
   // The same without asking a device, so that it may lag behind; for looks that come often.
   virtual EventState known_state() const { return state(); }
   // Why it failed. Only after state() said kFailed.
-  virtual const std::string& failure() const = 0;
+  virtual const Status& failure() const = 0;
   // A mark in a device's queue, that a device can wait for and that nobody settles by a call; null for others.
   virtual const CudaEvent* device_event() const { return nullptr; }
 };
@@ -36,12 +38,12 @@ class HostEvent final : public ReadyEvent {
   void signal() { settle(EventState::kReached); }
   void fail(std::string message) {
     if (state() != EventState::kPending) return;
-    failure_ = std::move(message);  // published by the store below
+    failure_ = Status(StatusCode::kTransport, std::move(message));  // published by the store below
     settle(EventState::kFailed);
   }
 
   EventState state() const override { return state_.load(std::memory_order_acquire); }
-  const std::string& failure() const override { return failure_; }
+  const Status& failure() const override { return failure_; }
 
  private:
   void settle(EventState to) {
@@ -49,7 +51,7 @@ class HostEvent final : public ReadyEvent {
   }
 
   std::atomic<EventState> state_{EventState::kPending};
-  std::string failure_;
+  Status failure_;
 };
 
 }  // namespace kvt

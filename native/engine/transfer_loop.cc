@@ -128,8 +128,8 @@ bool TransferLoop::step() {
 bool TransferLoop::fails_with_event(Transfer* transfer, EventState state) {
   if (state != EventState::kFailed) return false;
   transfer->outcome = Outcome::kFailed;
-  transfer->error =
-      Status(StatusCode::kTransport, "the work before the transfer failed: " + transfer->after->failure());
+  const Status& failure = transfer->after->failure();
+  transfer->error = Status(failure.code(), "the work before the transfer failed: " + failure.message());
   return true;
 }
 

@@ -62,10 +62,10 @@ class SliceTransport final : public Transport {
 class ScriptedDeviceEvent final : public ReadyEvent {
  public:
   EventState state() const override { return now; }
-  const std::string& failure() const override { return why; }
+  const Status& failure() const override { return why; }
   const CudaEvent* device_event() const override { return reinterpret_cast<const CudaEvent*>(this); }
   EventState now = EventState::kPending;
-  std::string why = "the forward failed";
+  Status why{StatusCode::kTransport, "the forward failed"};
 };
 
 class Slices : public testing::Test {

@@ -219,6 +219,54 @@ TEST_F(Refused, AKernelWhoseEventCannotBeRecordedIsDoneOnceItsStreamIs) {
   EXPECT_TRUE(writer_->close().drained);
 }
 
+// Whether work has ended is asked again where the driver would not say: pages are not lost to one refused call.
+TEST_F(Refused, AQueryThatIsRefusedIsAskedAgain) {
+  connect(kRun);
+  const auto refuse_next = [] {
+    FakeCuda::order({"refuse cuEventQuery " + std::to_string(FakeCuda::calls("cuEventQuery") + 1)});
+  };
+  refuse_next();
+  expect_sent(pages(1));
+  refuse_next();
+  expect_sent(run(2, kRun));
+  EXPECT_TRUE(is_filled(destination_, 0x33));
+  refuse_next();
+  expect_sent(pages(3, forward_event()));
+  FakeCuda::order({});
+  EXPECT_TRUE(writer_->close().drained);
+}
+
+TEST_F(Refused, QueriesThatAreRefusedForTooLongLeaveTheSliceUndrained) {
+  connect(kPool);
+  FakeCuda::order({"fail cuEventQuery 2"});
+  writer_->submit(pages(1));
+  const Notice notice = writer_->settled(1);
+  FakeCuda::order({});
+  EXPECT_EQ(notice.outcome, Outcome::kFailed);
+  EXPECT_FALSE(notice.drained);
+  EXPECT_NE(notice.error.message().find("cuEventQuery"), std::string::npos) << notice.error.message();
+  EXPECT_FALSE(writer_->close(std::chrono::milliseconds(200)).drained);
+}
+
+TEST_F(Refused, ALostDeviceIsCalledThatBehindAForwardToo) {
+  connect(kPool);
+  FakeCuda::order({"hold"});
+  const auto forward = forward_event();
+  FakeCuda::order({"hold", "lost"});
+  for (const bool is_behind : {true, false}) {
+    const SubmissionId id = is_behind ? 1 : 2;
+    writer_->submit(pages(id, is_behind ? forward : nullptr));
+    const Notice notice = writer_->settled(id);
+    EXPECT_EQ(notice.error.code(), StatusCode::kDeviceLost) << notice.error.message();
+  }
+  // Of an access over NVLink that went wrong, of a kernel that left tensor memory, of a GPU that is off the bus.
+  for (const cuda::Result code : {cuda::kErrorContained, cuda::kErrorTensorMemoryLeak, cuda::kErrorUnknown}) {
+    EXPECT_EQ(api().check(code, "cuEventQuery").code(), StatusCode::kDeviceLost) << code;
+  }
+  (void)writer_->close(std::chrono::milliseconds(200));
+  FakeCuda::order({});
+}
+
 TEST_F(Refused, AGivenUpPeerThatEndsDoesNotKeepTheThreadAwake) {
   connect(kPool);
   FakeCuda::order({"hold"});
