@@ -105,6 +105,21 @@ const soakMemory = (read) =>
     return [{ what: `device, ${path}`, value: mib(memory.last) - mib(memory.half), file: FILES.soak }];
   });
 
+/** The same of the writer's heap after a collection, and of what is resident of both processes. */
+const soakHostMemory = (read) =>
+  (read(FILES.soak)?.paths ?? []).flatMap(({ path, memory }) => {
+    if (memory?.last.heapBytes === undefined) return [];
+    const grown = (of) => (of(memory.last) - of(memory.half)) / 2 ** 20;
+    return [
+      { what: `heap, ${path}`, value: grown(({ heapBytes }) => heapBytes), file: FILES.soak },
+      {
+        what: `resident, ${path}`,
+        value: grown(({ rssBytes }) => rssBytes.writer + rssBytes.receiver),
+        file: FILES.soak,
+      },
+    ];
+  });
+
 const bytes = (value) => `${value} bytes`;
 
 /** In the order of the requirement. `measure` gives one measurement a row; `value` null: not measured, `note` says why. */
@@ -125,6 +140,7 @@ const BARS = [
   { name: 'after-abort', figure: 'bytes that land in pages after an abort', ...atMost(0), say: bytes, measure: bytesAfterAborts },
   { name: 'soak', figure: 'slices in a row, random shapes, cancels mixed in: wrong bytes', ...atMost(0), say: bytes, measure: soak },
   { name: 'soak-memory', figure: 'the same: memory that grew from the middle of the run to its end', ...atMost(0), say: (value) => `${value} MiB`, measure: soakMemory },
+  { name: 'soak-host-memory', figure: 'the same of host memory, in slices of half a run', ...atMost(8), say: (value) => `${value.toFixed(1)} MiB`, measure: soakHostMemory },
 ]; // biome-ignore format: a table
 
 /** `met`: null where nothing was measured that can be judged. */
