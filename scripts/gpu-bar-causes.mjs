@@ -10,6 +10,8 @@ export const CAUSES = {
     'What each turn costs once (docs/gpu.md, "Where a turn goes") is as much here as with eight times the bytes. From one slice’s end to the next the pieces move fast enough.',
   'bounce-share':
     'Gather, write and scatter of the first and the last chunk stand alone, and each chunk is waited for by a thread.',
+  'bounce-share: pages of one layer':
+    'A frame names at most 896 slots, here 3.5 MiB: each is a chunk of its own, which the writer’s thread needs longer for than the link (docs/gpu.md, below). Slots of a real pool hold pieces of many layers.',
   'bounce-empty':
     'After a pause both progress threads are asleep, and on cores that were asleep each launch, creation and post takes several times as long. Threads stay awake for 200 µs after a slice; longer would cost a core.',
   'slow-down: rdma':
