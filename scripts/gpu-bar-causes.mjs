@@ -4,12 +4,14 @@
  */
 export const CAUSES = {
   'share-32k-32':
-    'Multiprocessors get less out of the link than the copy engines, also without an agent (`pair.json`, and 832 shapes of kernels in `kernel-shapes.txt`); slices of 2,048 pages add the hand-over from one launch to the next. Tiles handed out while a kernel runs instead of dealt out beforehand, and two streams in turns, came out of the search.',
+    'What each turn costs once (docs/gpu.md, "Where a turn goes"): a thread that was asleep takes up the first slice, prepares it, the GPU fetches its slots and starts, and the end is seen. From one slice’s end to the next the kernels are above the bar, where they stay below the copy engines, also without an agent (`pair.json`, and 832 shapes of kernels in `kernel-shapes.txt`). Tiles handed out while a kernel runs instead of dealt out beforehand, and two streams in turns, came out of the search.',
   'share-32k-16': 'The same as with 32 blocks.',
   'share-split':
-    'Slices of 2,048 pieces are 8 MiB, 25 µs of the link, and the progress thread takes as long for one (slots, two events, launch); in slices as large as a chunk’s that does not count.',
+    'What each turn costs once (docs/gpu.md, "Where a turn goes") is as much here as with eight times the bytes. From one slice’s end to the next the pieces move fast enough.',
   'bounce-share':
     'Gather, write and scatter of the first and the last chunk stand alone, and each chunk is waited for by a thread.',
+  'bounce-share: pages of one layer':
+    'A frame names at most 896 slots, here 3.5 MiB: each is a chunk of its own, which the writer’s thread needs longer for than the link (docs/gpu.md, below). Slots of a real pool hold pieces of many layers.',
   'bounce-empty':
     'After a pause both progress threads are asleep, and on cores that were asleep each launch, creation and post takes several times as long. Threads stay awake for 200 µs after a slice; longer would cost a core.',
   'slow-down: rdma':

@@ -22,7 +22,21 @@ function shares(files, lane, pageBytes, kind = 'pages') {
       if (row === undefined) return [];
       const isOld = row.shareOfBareCopy === undefined;
       const note = isOld ? `${percent(row.shareOfRoof, 1)} of the agent's own copy; no bare copy in this result` : '';
-      return [{ what: `${size(row.bytes)}, ${lane}`, value: row.shareOfBareCopy ?? null, note, file }];
+      const shape =
+        kind === 'layers'
+          ? 'pieces of many layers a slot, '
+          : kind === 'pages' && lane.startsWith('bounce')
+            ? 'pages of one layer, '
+            : '';
+      return [
+        {
+          what: `${size(row.bytes)}, ${shape}${lane}`,
+          about: shape.replace(', ', ''),
+          value: row.shareOfBareCopy ?? null,
+          note,
+          file,
+        },
+      ];
     });
 }
 
@@ -60,7 +74,9 @@ const tails = (read) =>
     const what = `${name?.[1]} ${1024 * Number(name?.[2])}`;
     const row = read(file)?.results.find(({ variant }) => variant === 'pipelined');
     if (row === undefined) return [{ what, value: null, note: 'no result', file }];
-    return [{ what, value: row.exposedTailMs.p50 / row.lastSliceMs.p50, file }];
+    return [
+      { what: `${what}, n = ${row.requests}`, about: what, value: row.exposedTailMs.p50 / row.lastSliceMs.p50, file },
+    ];
   });
 
 const slowDowns = (read) =>
@@ -105,6 +121,21 @@ const soakMemory = (read) =>
     return [{ what: `device, ${path}`, value: mib(memory.last) - mib(memory.half), file: FILES.soak }];
   });
 
+/** The same of the writer's heap after a collection, and of what is resident of both processes. */
+const soakHostMemory = (read) =>
+  (read(FILES.soak)?.paths ?? []).flatMap(({ path, memory }) => {
+    if (memory?.last.heapBytes === undefined) return [];
+    const grown = (of) => (of(memory.last) - of(memory.half)) / 2 ** 20;
+    return [
+      { what: `heap, ${path}`, value: grown(({ heapBytes }) => heapBytes), file: FILES.soak },
+      {
+        what: `resident, ${path}`,
+        value: grown(({ rssBytes }) => rssBytes.writer + rssBytes.receiver),
+        file: FILES.soak,
+      },
+    ];
+  });
+
 const bytes = (value) => `${value} bytes`;
 
 /** In the order of the requirement. `measure` gives one measurement a row; `value` null: not measured, `note` says why. */
@@ -113,7 +144,7 @@ const BARS = [
   { name: 'share-32k-16', figure: 'the same with 16 blocks', ...atLeast(0.8), say: share, measure: shares([twoGpus, bigSlices], 'p2p-16', 32 * KIB) },
   { name: 'over-nixl', figure: 'the same against plain NIXL, 16 blocks', ...atLeast(30), say: times, measure: overNixl('p2p-16') },
   { name: 'share-split', figure: 'p2p, 4 KiB pieces of larger pages (TP split), share of one bare copy', ...atLeast(0.7), say: share, measure: (read) => ['p2p-16', 'p2p-32'].flatMap((lane) => shares([twoGpus, bigSlices], lane, 4 * KIB, 'split')(read)) },
-  { name: 'bounce-share', figure: 'bounce over NIXL, 4 KiB pieces, share of one bare copy', ...atLeast(0.7), say: share, measure: (read) => ['bounce-16', 'bounce-32'].flatMap((lane) => shares([FILES.bounceTransfer], lane, 4 * KIB, 'layers')(read)) },
+  { name: 'bounce-share', figure: 'bounce over NIXL, 4 KiB pieces, share of one bare copy', ...atLeast(0.7), say: share, measure: (read) => ['bounce-16', 'bounce-32'].flatMap((lane) => ['layers', 'pages'].flatMap((kind) => shares([FILES.bounceTransfer], lane, 4 * KIB, kind)(read))) },
   { name: 'bounce-empty', figure: 'a page through an empty arena', ...atMost(100), say: microseconds, measure: emptyArena },
   { name: 'bare-loop', figure: '`nixl` path, few large descriptors, against a raw C loop over the same NIXL', ...atLeast(0.98), say: share, measure: overBareLoop },
   { name: 'event', figure: 'event complete to the end of a page queued behind it (no less than to its first byte), p2p', ...atMost(20), say: microseconds, measure: slice('eventToPageUs') },
@@ -125,6 +156,7 @@ const BARS = [
   { name: 'after-abort', figure: 'bytes that land in pages after an abort', ...atMost(0), say: bytes, measure: bytesAfterAborts },
   { name: 'soak', figure: 'slices in a row, random shapes, cancels mixed in: wrong bytes', ...atMost(0), say: bytes, measure: soak },
   { name: 'soak-memory', figure: 'the same: memory that grew from the middle of the run to its end', ...atMost(0), say: (value) => `${value} MiB`, measure: soakMemory },
+  { name: 'soak-host-memory', figure: 'the same of host memory, in slices of half a run', ...atMost(8), say: (value) => `${value.toFixed(1)} MiB`, measure: soakHostMemory },
 ]; // biome-ignore format: a table
 
 /** `met`: null where nothing was measured that can be judged. */

@@ -6,8 +6,8 @@ const MODELS = ['llama-3.1-8b', 'qwen3-32b'];
 // 20e15 are attention): one request of the latter is what a machine lent for minutes allows.
 const PROMPTS = [
   { prompt: '8k', chunk: '2k', requests: { 'llama-3.1-8b': 9, 'qwen3-32b': 5 }, aboutS: [25, 65] },
-  { prompt: '32k', chunk: '8k', requests: { 'llama-3.1-8b': 3, 'qwen3-32b': 2 }, aboutS: [29, 75] },
-  { prompt: '128k', chunk: '16k', requests: { 'llama-3.1-8b': 2, 'qwen3-32b': 1 }, aboutS: [81, 177] },
+  { prompt: '32k', chunk: '8k', requests: { 'llama-3.1-8b': 3, 'qwen3-32b': 3 }, aboutS: [29, 95] },
+  { prompt: '128k', chunk: '16k', requests: { 'llama-3.1-8b': 3, 'qwen3-32b': 2 }, aboutS: [105, 260] },
 ];
 /** Short paced prefills: what they show is bytes, not times. */
 const BOUNCED_SHAPES = [

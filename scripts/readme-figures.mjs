@@ -8,6 +8,7 @@ import { bars } from './gpu-bars.mjs';
 import { gpuProofs, pathCosts } from './gpu-figures.mjs';
 import { bounceFigures, deviceTransferFigures, gpuTtftFigures, interferenceFigures } from './gpu-readme-figures.mjs';
 import { percent, ROOT, shortCommit, table } from './gpu-results.mjs';
+import { turns } from './gpu-turns.mjs';
 
 const RESULTS = join(ROOT, 'bench/results');
 
@@ -145,7 +146,7 @@ const SECTIONS = {
 const DOCUMENTS = {
   'README.md': SECTIONS,
   'docs/bench.md': { trace: traceFigures },
-  'docs/gpu.md': { 'gpu-bars': bars, 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
+  'docs/gpu.md': { 'gpu-bars': bars, 'gpu-turns': turns, 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
 };
 
 function updated(document) {

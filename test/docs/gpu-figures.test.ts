@@ -18,6 +18,7 @@ interface Scripts {
   readonly CAUSES: Record<string, string>;
   barRows(read: Read, causes: Record<string, string>): readonly Measured[];
   bars(read: Read, causes: Record<string, string>): readonly string[];
+  turns(read: Read): readonly string[];
   deviceTransferFigures(results: readonly Result[]): readonly string[];
   bounceFigures(results: readonly Result[]): readonly string[];
   gpuTtftFigures(results: readonly Result[]): readonly string[];
@@ -27,6 +28,7 @@ async function load(name: string): Promise<Scripts> {
   return (await import(new URL(`../../scripts/${name}.mjs`, import.meta.url).href)) as Scripts;
 }
 const { bars, barRows } = await load('gpu-bars');
+const { turns } = await load('gpu-turns');
 const { CAUSES } = await load('gpu-bar-causes');
 const { bounceFigures, deviceTransferFigures, gpuTtftFigures } = await load('gpu-readme-figures');
 
@@ -123,6 +125,18 @@ describe('the bars of the GPU path', () => {
   it('are what every cause is about', () => {
     const names = new Set(barRows(() => null, {}).map(({ name }) => name));
     for (const name of Object.keys(CAUSES)) expect(names).toContain(name.split(':')[0]);
+  });
+});
+
+describe('where a turn goes', () => {
+  it('is shown as medians, with the share that the slices between have of the bare copy', () => {
+    const turn = (firstSliceUs: number): object => ({ slices: 8, beforePostUs: 60, firstSliceUs, betweenEndsUs: 200, postingUs: 240 }); // biome-ignore format: one line
+    const samples = { elapsedMs: [1.7, 1.66, 1.6], turns: [turn(260), turn(270), turn(250)] };
+    const output = transfer([{ ...pages('p2p-32', 330, 390), path: 'p2p', samples }]);
+    const lines = turns(only({ [TWO_GPUS]: output }));
+    expect(lines).toHaveLength(3);
+    expect(lines[2]).toContain('| 32 KiB pages, 512 MiB | p2p-32 | 8 | 60 | 260 | 200 | 30 | 1660 | 1377 | 86.0 % |');
+    expect(turns(() => null)).toEqual([]);
   });
 });
 

@@ -84,7 +84,13 @@ export class Soak {
 
   async run(slices) {
     const startMs = performance.now();
-    const marks = { first: Math.ceil(slices / 10), half: Math.ceil(slices / 2), last: slices };
+    const marks = {
+      first: slices / 10,
+      quarter: slices / 4,
+      half: slices / 2,
+      threeQuarters: (3 * slices) / 4,
+      last: slices,
+    };
     const memory = {};
     while (this.tally.slices < slices) {
       await this.#sendNext();
@@ -245,7 +251,8 @@ export class Soak {
   async #memory() {
     globalThis.gc?.();
     const { bytes } = await this.#pair.child.ask('rss');
-    const rssBytes = { writer: process.memoryUsage().rss, receiver: bytes };
-    return { rssBytes, deviceMiB: deviceMiB([process.pid, this.#pair.child.pid]) };
+    const { rss, heapUsed } = process.memoryUsage();
+    const rssBytes = { writer: rss, receiver: bytes };
+    return { rssBytes, heapBytes: heapUsed, deviceMiB: deviceMiB([process.pid, this.#pair.child.pid]) };
   }
 }

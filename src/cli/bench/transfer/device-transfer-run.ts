@@ -31,7 +31,22 @@ export interface LaneSamples {
   readonly bareCopyDeviceMs: number[];
   /** Of the same pages by a bare loop over NIXL, in the same turns; empty for other agents, and for pages that are no large descriptors. */
   readonly bareLoopMs: number[];
+  /** Of `elapsedMs`, turn by turn: where it went. */
+  readonly turns: TurnMarks[];
   readonly wrongBytes: number;
+}
+
+/** What the time of one turn consists of, from the first submission on: `beforePostUs + firstSliceUs + (slices - 1) * betweenEndsUs`. */
+export interface TurnMarks {
+  readonly slices: number;
+  /** Until the agent's thread took up the first slice. */
+  readonly beforePostUs: number;
+  /** From there until it saw the first slice's end. */
+  readonly firstSliceUs: number;
+  /** From one slice's end to the next one's, on average; NaN becomes null in JSON where there is one slice. */
+  readonly betweenEndsUs: number;
+  /** What the agent's thread took to prepare and queue them, all together. */
+  readonly postingUs: number;
 }
 
 /** Slices of 2,048 pages: what one costs before its bytes move, and how long after its event they do. */
@@ -162,6 +177,7 @@ export class DeviceTransferRun {
         bareCopyMs: [],
         bareCopyDeviceMs: [],
         bareLoopMs: [],
+        turns: [],
         wrongBytes: 0,
       });
     }
@@ -170,17 +186,18 @@ export class DeviceTransferRun {
       for (const lane of this.#lanes) {
         const { pages, whole: table } = tables.get(lane.spec.name) as { pages: FragmentTable; whole: FragmentTable };
         const bareCopy = await this.#timeBareCopy(bytes);
-        const contiguousMs = await this.#transfer(lane, table, whole, bytes);
+        const contiguous = await this.#transfer(lane, table, whole, bytes);
         const bareLoopMs = await this.#timeBareLoop(lane, shape, pairs);
         // Last, so that the pages are what the receiver checks.
-        const elapsedMs = await this.#transfer(lane, pages, pairs, bytes);
+        const scattered = await this.#transfer(lane, pages, pairs, bytes);
         if (round < 0) continue;
         const taken = samples.get(lane.spec.name) as LaneSamples;
         taken.bareCopyMs.push(bareCopy.hostMs);
         taken.bareCopyDeviceMs.push(bareCopy.deviceMs);
-        taken.contiguousMs.push(contiguousMs);
+        taken.contiguousMs.push(contiguous.elapsedMs);
         if (bareLoopMs !== null) taken.bareLoopMs.push(bareLoopMs);
-        taken.elapsedMs.push(elapsedMs);
+        taken.elapsedMs.push(scattered.elapsedMs);
+        taken.turns.push(scattered.marks);
       }
       onRound();
     }
@@ -321,7 +338,12 @@ export class DeviceTransferRun {
   }
 
   /** From the first submission to the last byte; pages go in slices, as chunks of prefill hand them over. */
-  async #transfer(lane: Lane, fragments: FragmentTable, slotPairs: Int32Array, bytes: number): Promise<number> {
+  async #transfer(
+    lane: Lane,
+    fragments: FragmentTable,
+    slotPairs: Int32Array,
+    bytes: number,
+  ): Promise<{ readonly elapsedMs: number; readonly marks: TurnMarks }> {
     const slices: Promise<Completion>[] = [];
     let startMs = Number.NaN;
     for (let at = 0; at < slotPairs.length; at += 2 * this.#slicePages) {
@@ -336,7 +358,17 @@ export class DeviceTransferRun {
     if (failed !== undefined || moved !== bytes) {
       throw failed?.error ?? new TransportError(`${lane.spec.name}: ${moved} of ${bytes} bytes arrived`);
     }
-    return Math.max(...completions.map(({ finishedAtMs }) => finishedAtMs)) - startMs;
+    const ends = completions.map(({ finishedAtMs }) => finishedAtMs).sort((a, b) => a - b);
+    const [firstEndMs, lastEndMs] = [ends[0] as number, ends.at(-1) as number];
+    const postedAtMs = Math.min(...completions.map((completion) => completion.postedAtMs ?? Number.NaN));
+    const marks: TurnMarks = {
+      slices: ends.length,
+      beforePostUs: (postedAtMs - startMs) * 1000,
+      firstSliceUs: (firstEndMs - postedAtMs) * 1000,
+      betweenEndsUs: ((lastEndMs - firstEndMs) * 1000) / (ends.length - 1),
+      postingUs: completions.reduce((sum, { postingMs }) => sum + (postingMs ?? 0), 0) * 1000,
+    };
+    return { elapsedMs: lastEndMs - startMs, marks };
   }
 
   async #verify(
