@@ -65,6 +65,7 @@ export class Executor {
       cache,
       chunkTokens: limits.chunkTokens,
       stepsInFlight,
+      turns,
       contents: new PromptContents({
         tokensPerBlock: cache.tokensPerBlock,
         turns,
