@@ -65,7 +65,7 @@ export class FoundBlocks {
       else if (place === OFFLOADED) cost += 1;
       else if (!hasWindow) return ordinal;
       else absent += 1;
-      this.#keep(ordinal, longest, place);
+      if (ordinal >= ahead || this.#numbers[at + PLACE] !== place) this.#keep(ordinal, longest, place);
       this.#numbers[at + ABSENT_SO_FAR] = absent;
       this.#numbers[at + COST_SO_FAR] = cost;
     }

@@ -4,16 +4,14 @@ import type { CacheGroupStats } from './kv-cache-manager.js';
 import type { SeededRandom } from './seeded-random.js';
 import { SlotQueue } from './slot-queue.js';
 
-/** Numbers of each slot, side by side: slots are visited in any order, and memory comes by the line. */
-const FIELDS = 8;
+/** Numbers of each slot, side by side: slots are visited in any order, and memory comes by the line. No more than these: larger is slower. */
+const FIELDS = 4;
 const OWNERS = 0;
 const PINS = 1;
 /** 1 = content is published. */
 const CONTENT = 2;
 /** How often content has left the slot. */
 const GENERATION = 3;
-/** Of the queue of reusable slots: this number and the next. */
-const LINKS = 4;
 
 /**
  * Role: the slots of one layer group: who holds each, and what content each keeps.
@@ -44,7 +42,7 @@ export class SlotPool {
     this.#free = new Int32Array(slotCount);
     for (let slot = 0; slot < slotCount; slot++) this.#free[slot] = slot;
     this.#freeCount = slotCount;
-    this.#reusable = new SlotQueue(slotCount, { numbers: this.#numbers, stride: FIELDS, at: LINKS });
+    this.#reusable = new SlotQueue(slotCount);
   }
 
   /** Slots that `allocate` can hand out now. */

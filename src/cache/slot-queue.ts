@@ -1,26 +1,16 @@
 const NONE = -1;
-
-/** Where the queue keeps the slot after each one, and the one before it: `numbers[slot * stride + at]` and the number behind it. */
-export interface QueueLinks {
-  readonly numbers: Int32Array;
-  readonly stride: number;
-  readonly at: number;
-}
+/** Of each slot, side by side: the one after it, and the one before it. */
+const LINKS = 2;
 
 /** Slots in the order they were added; add, remove from anywhere and take the oldest, each O(1). A slot is in it at most once. */
 export class SlotQueue {
-  readonly #numbers: Int32Array;
-  readonly #stride: number;
-  readonly #at: number;
+  readonly #links: Int32Array;
   #oldest = NONE;
   #newest = NONE;
   #size = 0;
 
-  /** @param links default: an array of its own */
-  constructor(slotCount: number, links: QueueLinks = { numbers: new Int32Array(2 * slotCount), stride: 2, at: 0 }) {
-    this.#numbers = links.numbers;
-    this.#stride = links.stride;
-    this.#at = links.at;
+  constructor(slotCount: number) {
+    this.#links = new Int32Array(slotCount * LINKS).fill(NONE);
   }
 
   get size(): number {
@@ -28,24 +18,22 @@ export class SlotQueue {
   }
 
   add(slot: number): void {
-    const at = this.#placeOf(slot);
-    this.#numbers[at + 1] = this.#newest;
-    this.#numbers[at] = NONE;
+    this.#links[slot * LINKS + 1] = this.#newest;
+    this.#links[slot * LINKS] = NONE;
     if (this.#newest === NONE) this.#oldest = slot;
-    else this.#numbers[this.#placeOf(this.#newest)] = slot;
+    else this.#links[this.#newest * LINKS] = slot;
     this.#newest = slot;
     this.#size++;
   }
 
   /** `slot` must be in the queue. */
   remove(slot: number): void {
-    const at = this.#placeOf(slot);
-    const next = this.#numbers[at] as number;
-    const previous = this.#numbers[at + 1] as number;
+    const next = this.#links[slot * LINKS] as number;
+    const previous = this.#links[slot * LINKS + 1] as number;
     if (previous === NONE) this.#oldest = next;
-    else this.#numbers[this.#placeOf(previous)] = next;
+    else this.#links[previous * LINKS] = next;
     if (next === NONE) this.#newest = previous;
-    else this.#numbers[this.#placeOf(next) + 1] = previous;
+    else this.#links[next * LINKS + 1] = previous;
     this.#size--;
   }
 
@@ -54,9 +42,5 @@ export class SlotQueue {
     if (slot === NONE) return null;
     this.remove(slot);
     return slot;
-  }
-
-  #placeOf(slot: number): number {
-    return slot * this.#stride + this.#at;
   }
 }
