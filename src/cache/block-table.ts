@@ -42,6 +42,11 @@ export class BlockTable {
     this.#end++;
   }
 
+  /** Resident slots. */
+  get count(): number {
+    return this.#sinks.length + this.#end - this.#begin;
+  }
+
   /** The slot of an ordinal, or null where it is not resident. */
   slotAt(ordinal: number): number | null {
     if (ordinal < this.#sinks.length) return this.#sinks[ordinal] as number;
@@ -71,6 +76,13 @@ export class BlockTable {
     }
     const from = Math.min(Math.max(begin, this.#begin), end);
     return { begin: from, slots: this.#slots.slice(from - this.#origin, Math.max(from, end) - this.#origin) };
+  }
+
+  /** Every resident slot, by ordinal. */
+  forEach(visit: (slot: number, ordinal: number) => void): void {
+    for (let ordinal = 0; ordinal < this.#sinks.length; ordinal++) visit(this.#sinks[ordinal] as number, ordinal);
+    for (let ordinal = this.#begin; ordinal < this.#end; ordinal++)
+      visit(this.#slots[ordinal - this.#origin] as number, ordinal);
   }
 
   /** Every resident slot, the deepest block first. */

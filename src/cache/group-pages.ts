@@ -25,8 +25,8 @@ export class GroupPages {
   readonly #index: number;
   readonly #moves: MoveQueue;
   readonly #onContentDropped: (hash: string) => void;
-  readonly #usableAfter: Float64Array;
-  readonly #contentAfter: Float64Array;
+  /** Null: nothing was ever moved, as in every group without host pages where no parts of blocks are reused. */
+  #after: { readonly usable: Float64Array; readonly content: Float64Array } | null = null;
 
   /** `onContentDropped`: content is gone from device and host. */
   constructor(
@@ -43,8 +43,6 @@ export class GroupPages {
     this.sinkBlocks = group.windowSize === null ? 0 : blocksCovering(group.sinkTokens ?? 0, group.tokensPerBlock);
     this.host = (group.hostSlotCount ?? 0) > 0 ? new HostTier(group.hostSlotCount as number) : null;
     this.slots = new SlotPool(group.slotCount, random, (slot, hash) => this.#save(slot, hash));
-    this.#usableAfter = new Float64Array(group.slotCount);
-    this.#contentAfter = new Float64Array(group.slotCount);
   }
 
   get isState(): boolean {
@@ -71,20 +69,25 @@ export class GroupPages {
     return this.host === null || this.host.find(hash) === null ? 'absent' : 'offloaded';
   }
 
+  /** False: `usableAfter` and `contentAfter` are 0 for every slot. */
+  get hasMoved(): boolean {
+    return this.#after !== null;
+  }
+
   /** Batch after which a slot that was just allocated may be written; 0 = now. */
   usableAfter(slot: number): number {
-    return this.#usableAfter[slot] as number;
+    return this.#after === null ? 0 : (this.#after.usable[slot] as number);
   }
 
   /** Batch after which a published slot holds its content; 0 = now. */
   contentAfter(slot: number): number {
-    return this.#contentAfter[slot] as number;
+    return this.#after === null ? 0 : (this.#after.content[slot] as number);
   }
 
   /** Content is final. @returns whether it was not known before, on the device or the host */
   publish(slot: number, hash: string): boolean {
-    const isNew = this.place(hash) === 'absent';
-    return this.slots.publish(slot, hash) && isNew;
+    // What another slot of the device holds is not published again.
+    return this.slots.publish(slot, hash) && (this.host === null || this.host.find(hash) === null);
   }
 
   /** Fetches host content, which must be held, into an allocated slot. */
@@ -95,7 +98,7 @@ export class GroupPages {
   /** Takes the first tokens of a slot over into an allocated one. */
   copy(fromSlot: number, toSlot: number, tokenCount: number): void {
     const batch = this.#moves.add({ kind: 'copy', group: this.#index, fromSlot, toSlot, tokenCount });
-    this.#usableAfter[fromSlot] = batch;
+    this.#noted().usable[fromSlot] = batch;
     this.#fill(toSlot, batch);
   }
 
@@ -116,8 +119,15 @@ export class GroupPages {
   }
 
   #fill(slot: number, batch: number): void {
-    this.#usableAfter[slot] = batch;
-    this.#contentAfter[slot] = batch;
+    const { usable, content } = this.#noted();
+    usable[slot] = batch;
+    content[slot] = batch;
+  }
+
+  #noted(): { readonly usable: Float64Array; readonly content: Float64Array } {
+    const { slotCount } = this.group;
+    this.#after ??= { usable: new Float64Array(slotCount), content: new Float64Array(slotCount) };
+    return this.#after;
   }
 
   /** Evicted content goes to the host unless it is there already or there is no place. */
@@ -133,7 +143,7 @@ export class GroupPages {
       return;
     }
     if (stored.dropped !== null) this.#reportIfDropped(stored.dropped);
-    this.#usableAfter[slot] = this.#moves.add({
+    this.#noted().usable[slot] = this.#moves.add({
       kind: 'offload',
       group: this.#index,
       slot,

@@ -1,4 +1,5 @@
 import { InternalError } from '../errors.js';
+import { ContentIndex } from './content-index.js';
 import { SlotQueue } from './slot-queue.js';
 
 /**
@@ -6,13 +7,14 @@ import { SlotQueue } from './slot-queue.js';
  * Invariant: a host slot is free or holds one content; content that is being fetched is held and not given up meanwhile.
  */
 export class HostTier {
-  readonly #slotOf = new Map<string, number>();
+  readonly #slotOf: ContentIndex;
   readonly #hashOf: (string | undefined)[];
   readonly #free: number[];
   /** Content nobody fetches, the longest unused first. */
   readonly #idle: SlotQueue;
 
   constructor(slotCount: number) {
+    this.#slotOf = new ContentIndex(slotCount);
     this.#hashOf = new Array<string | undefined>(slotCount).fill(undefined);
     this.#free = Array.from({ length: slotCount }, (_, index) => slotCount - 1 - index);
     this.#idle = new SlotQueue(slotCount);
@@ -24,7 +26,7 @@ export class HostTier {
   }
 
   find(hash: string): number | null {
-    return this.#slotOf.get(hash) ?? null;
+    return this.#slotOf.find(hash);
   }
 
   /**
@@ -38,10 +40,10 @@ export class HostTier {
       slot = this.#idle.takeOldest();
       if (slot === null) return null;
       dropped = this.#hashOf[slot] as string;
-      this.#slotOf.delete(dropped);
+      this.#slotOf.remove(dropped);
     }
     this.#hashOf[slot] = hash;
-    this.#slotOf.set(hash, slot);
+    this.#slotOf.add(hash, slot);
     this.#idle.add(slot);
     return { slot, dropped };
   }
@@ -64,7 +66,7 @@ export class HostTier {
     const hash = this.#hashOf[slot];
     if (hash === undefined) return null;
     this.#hashOf[slot] = undefined;
-    this.#slotOf.delete(hash);
+    this.#slotOf.remove(hash);
     this.#idle.remove(slot);
     this.#free.push(slot);
     return hash;

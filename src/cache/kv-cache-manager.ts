@@ -86,6 +86,13 @@ export interface KvCacheManager {
   assertFits?(request: RequestId, prompt: Pick<CachePrompt, 'promptLen' | 'firstToken'>): void;
 
   /**
+   * Looks for `blocks` more blocks of a prompt that `addRequest` is given next, with the same array of hashes, so that admitting a long prompt is
+   * not one long turn; changes nothing that anybody else sees. Absent: `addRequest` looks for all of them.
+   * @returns true when none is left to look for
+   */
+  lookAhead?(prompt: CachePrompt, blocks: number): boolean;
+
+  /**
    * Admits a request and matches its prefix against reusable blocks, those in host memory included.
    * @returns tokens already present, always < `promptLen` so that one token is left to compute; a multiple of `tokensPerBlock` unless the
    *   manager reuses parts of blocks. They may be read once `pagesReady` says so
@@ -102,6 +109,14 @@ export interface KvCacheManager {
    * @throws RangeError for bounds that are negative, reversed or not integers
    */
   ensureCapacity(request: RequestId, endToken: number, firstToken?: number): boolean;
+
+  /**
+   * Takes at most `blocks` blocks per layer group of those that `ensureCapacity` is asked for next, so that a long prompt's are not taken in one
+   * long turn. Nobody can read them before, and whoever frees the request gives them back. Absent: `ensureCapacity` takes all.
+   * @returns true when none is left to take, or not all can be had now
+   * @throws RangeError as `ensureCapacity` does
+   */
+  growAhead?(request: RequestId, blocks: number, endToken: number, firstToken?: number): boolean;
 
   /**
    * When the request's pages may be read and written: null = now. A manager that moves pages (host memory, parts of blocks) hands out

@@ -19,11 +19,12 @@ import { type PrefixLocation, PrefixReuse } from './prefix-reuse.js';
 import { arrivesWhole } from './received-block.js';
 import { Resident } from './resident.js';
 import { SeededRandom } from './seeded-random.js';
+import { SlotList } from './slot-list.js';
 
 /** What is held for one request's transfer. */
 interface Pin {
   /** Per layer group, in the order the request got them. */
-  readonly slots: readonly number[][];
+  readonly slots: readonly SlotList[];
   /** Per layer group: blocks below are not held, sinks apart. */
   readonly firstBlocks: readonly number[];
   /** Blocks from here on lie beyond the prompt. */
@@ -100,6 +101,11 @@ export abstract class PagedCacheManager implements KvCacheManager {
     });
   }
 
+  lookAhead(prompt: CachePrompt, blocks: number): boolean {
+    this.#checkPrompt(prompt);
+    return this.#reuse.lookAhead(prompt, blocks);
+  }
+
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
     if (this.#residents.has(request)) throw new ArgumentError(`request ${request} is already in the cache`);
     if (this.#pins.has(request)) throw new ArgumentError(`request ${request} is still pinned by an earlier transfer`);
@@ -111,36 +117,29 @@ export abstract class PagedCacheManager implements KvCacheManager {
     return { prepopulatedLen: taken.prepopulatedLen };
   }
 
+  growAhead(request: RequestId, blocks: number, endToken: number, firstToken?: number): boolean {
+    const resident = this.#resident(request);
+    const { growths, fits } = this.#planGrowth(resident, endToken, firstToken);
+    if (!fits) return true;
+    let left = false;
+    this.#groups.forEach((pages, index) => {
+      const growth = growths[index] as Growth;
+      this.#grow(request, resident, pages, index, growth, blocks);
+      left ||= growth.missing > blocks;
+    });
+    this.#moves.flush();
+    return !left;
+  }
+
   ensureCapacity(request: RequestId, endToken: number, firstToken?: number): boolean {
     const resident = this.#resident(request);
-    assertCount(endToken, 'endToken');
-    if (firstToken !== undefined) {
-      assertInterval(resident.computedEnd, firstToken, 'tokens already computed', 'firstToken');
-      assertInterval(firstToken, endToken, 'firstToken', 'endToken');
-    }
-    const { reservesPrompt, speculativeTokens } = this.allocation;
-    const { promptLen } = resident.prompt;
-    const tokens = reservesPrompt ? Math.max(endToken, promptLen) : endToken;
-    const endBlock = Math.max(resident.endBlock, blocksCovering(tokens, this.tokensPerBlock));
-    const extra = tokens >= promptLen ? speculativeTokens : 0;
-    const tableEnd = Math.max(endBlock, blocksCovering(tokens + extra, this.tokensPerBlock));
-    const growths = this.#groups.map((pages, index) =>
-      this.#growth(pages, resident.tables[index] as BlockTable, tableEnd, firstToken ?? resident.computedEnd),
-    );
-    const fits = this.#groups.every((pages, index) => {
-      const { missing, begin } = growths[index] as Growth;
-      const { available } = pages.slots;
-      return (
-        missing <= available ||
-        missing <= available + gainByDropping(pages, resident.tables[index] as BlockTable, begin)
-      );
-    });
+    const { growths, fits, endBlock } = this.#planGrowth(resident, endToken, firstToken);
     if (!fits) return false;
     if (firstToken !== undefined && firstToken > resident.computedEnd) {
       resident.received = { begin: resident.computedEnd, end: firstToken };
     }
     this.#groups.forEach((pages, index) => {
-      this.#grow(request, resident, pages, index, growths[index] as Growth);
+      this.#grow(request, resident, pages, index, growths[index] as Growth, Infinity);
     });
     resident.endBlock = endBlock;
     this.#moves.flush();
@@ -218,14 +217,15 @@ export abstract class PagedCacheManager implements KvCacheManager {
     });
     const endBlock = blocksCovering(prompt.promptLen, this.tokensPerBlock);
     const slots = tables.map((table, index) => {
-      const held: number[] = [];
-      table.forEachDescending((slot, ordinal) => {
-        if (ordinal >= endBlock) return;
-        if (!isPinned(this.#groups[index] as GroupPages, ordinal, firstBlocks[index] as number)) return;
-        (this.#groups[index] as GroupPages).slots.pin(slot);
+      const pages = this.#groups[index] as GroupPages;
+      const first = firstBlocks[index] as number;
+      const held = new SlotList(table.count);
+      table.forEach((slot, ordinal) => {
+        if (ordinal >= endBlock || !isPinned(pages, ordinal, first)) return;
+        pages.slots.pin(slot);
         held.push(slot);
       });
-      return held.reverse();
+      return held;
     });
     this.#pins.set(request, { slots, firstBlocks, endBlock });
   }
@@ -234,9 +234,10 @@ export abstract class PagedCacheManager implements KvCacheManager {
     const pin = this.#pins.get(request);
     if (pin === undefined) throw new StateError(`request ${request} is not pinned`);
     this.#pins.delete(request);
-    pin.slots.forEach((slots, index) => {
+    pin.slots.forEach((held, index) => {
+      const { slots } = this.#groups[index] as GroupPages;
       // Deepest block first: what is evicted first is then what the fewest prompts share.
-      for (const slot of slots.reverse()) (this.#groups[index] as GroupPages).slots.unpin(slot);
+      for (let at = held.length - 1; at >= 0; at--) slots.unpin(held.at(at));
     });
   }
 
@@ -272,6 +273,37 @@ export abstract class PagedCacheManager implements KvCacheManager {
     return { event, done };
   }
 
+  /** `endBlock`: the blocks that were asked for by then. */
+  #planGrowth(
+    resident: Resident,
+    endToken: number,
+    firstToken: number | undefined,
+  ): { readonly growths: readonly Growth[]; readonly fits: boolean; readonly endBlock: number } {
+    assertCount(endToken, 'endToken');
+    if (firstToken !== undefined) {
+      assertInterval(resident.computedEnd, firstToken, 'tokens already computed', 'firstToken');
+      assertInterval(firstToken, endToken, 'firstToken', 'endToken');
+    }
+    const { reservesPrompt, speculativeTokens } = this.allocation;
+    const { promptLen } = resident.prompt;
+    const tokens = reservesPrompt ? Math.max(endToken, promptLen) : endToken;
+    const endBlock = Math.max(resident.endBlock, blocksCovering(tokens, this.tokensPerBlock));
+    const extra = tokens >= promptLen ? speculativeTokens : 0;
+    const tableEnd = Math.max(endBlock, blocksCovering(tokens + extra, this.tokensPerBlock));
+    const growths = this.#groups.map((pages, index) =>
+      this.#growth(pages, resident.tables[index] as BlockTable, tableEnd, firstToken ?? resident.computedEnd),
+    );
+    const fits = this.#groups.every((pages, index) => {
+      const { missing, begin } = growths[index] as Growth;
+      const { available } = pages.slots;
+      return (
+        missing <= available ||
+        missing <= available + gainByDropping(pages, resident.tables[index] as BlockTable, begin)
+      );
+    });
+    return { growths, fits, endBlock };
+  }
+
   #growth(pages: GroupPages, table: BlockTable, tableEnd: number, nextToken: number): Growth {
     const end = pages.isState ? Math.min(1, tableEnd) : tableEnd;
     if (end <= table.end) return { begin: table.begin, end: table.end, missing: 0 };
@@ -282,18 +314,28 @@ export abstract class PagedCacheManager implements KvCacheManager {
     return { begin, end, missing: sinks + Math.max(0, end - Math.max(begin, table.end)) };
   }
 
-  #grow(request: RequestId, resident: Resident, pages: GroupPages, index: number, { begin, end }: Growth): void {
+  /** @param most blocks to allocate now */
+  #grow(
+    request: RequestId,
+    resident: Resident,
+    pages: GroupPages,
+    index: number,
+    { begin, end }: Growth,
+    most: number,
+  ): void {
     const table = resident.tables[index] as BlockTable;
+    const { slots } = pages;
     const pin = this.#pins.get(request);
     dropFront(pages, table, begin);
-    while (table.end < end) {
+    for (let taken = 0; taken < most && table.end < end; taken++) {
       const ordinal = table.end;
-      const slot = pages.slots.allocate();
+      const slot = slots.allocate();
       table.push(slot);
-      resident.readyAfter = Math.max(resident.readyAfter, pages.usableAfter(slot));
+      // An eviction above may have been the group's first move.
+      if (pages.hasMoved) resident.readyAfter = Math.max(resident.readyAfter, pages.usableAfter(slot));
       if (pin === undefined || ordinal >= pin.endBlock) continue;
       if (!isPinned(pages, ordinal, pin.firstBlocks[index] as number)) continue;
-      pages.slots.pin(slot);
+      slots.pin(slot);
       pin.slots[index]?.push(slot);
     }
   }

@@ -1,9 +1,10 @@
 import { blocksFilledBy } from '../geometry/bounds.js';
 import type { BlockTable } from './block-table.js';
+import { matchBegin, OFFLOADED } from './found-blocks.js';
 import type { BlockPlace, GroupPages } from './group-pages.js';
 import type { CachePrompt } from './kv-cache-manager.js';
 import type { PartialIndex, PartialMatch } from './partial-index.js';
-import { matchBegin, matchPrefix, type PrefixMatch } from './prefix-match.js';
+import { type PrefixMatch, PrefixMatcher } from './prefix-match.js';
 
 /** What of a prompt is cached, and where. */
 export interface PrefixLocation {
@@ -25,7 +26,7 @@ export interface TakenPrefix {
 }
 
 /** Held content: on the device by one more owner, else in host memory. */
-type Source = { readonly slot: number } | { readonly hash: string; readonly hostSlot: number };
+type Source = { readonly slot: number } | { readonly hostSlot: number };
 
 /**
  * Role: finds what of a prompt is cached and gives it to a request.
@@ -35,11 +36,13 @@ type Source = { readonly slot: number } | { readonly hash: string; readonly host
  */
 export class PrefixReuse {
   readonly #groups: readonly GroupPages[];
+  readonly #matcher: PrefixMatcher;
   readonly #parts: PartialIndex | null;
   readonly #tokensPerBlock: number;
 
   constructor(groups: readonly GroupPages[], parts: PartialIndex | null, tokensPerBlock: number) {
     this.#groups = groups;
+    this.#matcher = new PrefixMatcher(groups);
     this.#parts = parts;
     this.#tokensPerBlock = tokensPerBlock;
   }
@@ -59,9 +62,10 @@ export class PrefixReuse {
     const match = this.#match(prompt);
     const part = this.#partAfter(prompt, match);
     let contentAfter = 0;
-    const tables = this.#groups.map((pages) => {
-      const table = this.#takeFrom(pages, prompt.blockHashes, match.blocks, part);
-      table.forEachDescending((slot) => {
+    const tables = this.#groups.map((pages, index) => {
+      const table = this.#takeFrom(pages, index, prompt.blockHashes, match.blocks, part);
+      if (!pages.hasMoved) return table;
+      table.forEach((slot) => {
         contentAfter = Math.max(contentAfter, pages.contentAfter(slot));
       });
       return table;
@@ -84,10 +88,18 @@ export class PrefixReuse {
     return this.#groups.every((pages) => !pages.isState);
   }
 
-  #match({ promptLen, blockHashes }: CachePrompt): PrefixMatch {
-    // One token must be left to compute, or no forward would produce the first output token.
-    const most = this.isPossible ? blocksFilledBy(promptLen - 1, this.#tokensPerBlock) : 0;
-    return matchPrefix(this.#groups, blockHashes, most);
+  /** Finds `blocks` more blocks of a prompt that is taken next. @returns true when none is left */
+  lookAhead(prompt: CachePrompt, blocks: number): boolean {
+    return this.#matcher.lookAhead(prompt.blockHashes, this.#mostBlocks(prompt), blocks);
+  }
+
+  #match(prompt: CachePrompt): PrefixMatch {
+    return this.#matcher.match(prompt.blockHashes, this.#mostBlocks(prompt));
+  }
+
+  /** One token must be left to compute, or no forward would produce the first output token. */
+  #mostBlocks({ promptLen }: CachePrompt): number {
+    return this.isPossible ? blocksFilledBy(promptLen - 1, this.#tokensPerBlock) : 0;
   }
 
   #partAfter(prompt: CachePrompt, { blocks, costs }: PrefixMatch): PartialMatch | null {
@@ -107,18 +119,37 @@ export class PrefixReuse {
     );
   }
 
-  #takeFrom(pages: GroupPages, hashes: readonly string[], blocks: number, part: PartialMatch | null): BlockTable {
+  #takeFrom(
+    pages: GroupPages,
+    group: number,
+    hashes: readonly string[],
+    blocks: number,
+    part: PartialMatch | null,
+  ): BlockTable {
     const table = pages.newTable();
-    const hold = (begin: number, end: number): Source[] =>
-      hashes.slice(begin, end).map((hash) => holdContent(pages, hash));
+    const sinkEnd = Math.min(pages.sinkBlocks, blocks);
     const begin = matchBegin(pages, blocks);
-    const sinks = hold(0, Math.min(pages.sinkBlocks, blocks));
-    const run = hold(begin, blocks);
+    const found = this.#matcher.foundIn(group);
+    const isTaken = (ordinal: number): boolean => ordinal < sinkEnd || ordinal >= begin;
+    /** Host slots that are held, by ordinal. */
+    const offloaded: number[] = [];
+    for (let ordinal = 0; ordinal < blocks; ordinal++) {
+      if (!isTaken(ordinal)) continue;
+      const place = found.placeOf(ordinal);
+      if (place === OFFLOADED) offloaded.push(pages.host?.hold(hashes[ordinal] as string) as number);
+      else pages.slots.share(place);
+    }
     const partSource = part === null ? null : holdContent(pages, part.hash);
 
-    for (const source of sinks) table.push(this.#ownSlot(pages, source));
+    let fetched = 0;
+    for (let ordinal = 0; ordinal < blocks; ordinal++) {
+      if (ordinal === begin) table.advanceTo(begin);
+      if (!isTaken(ordinal)) continue;
+      const place = found.placeOf(ordinal);
+      if (place !== OFFLOADED) table.push(place);
+      else table.push(this.#fetch(pages, hashes[ordinal] as string, offloaded[fetched++] as number));
+    }
     table.advanceTo(begin);
-    for (const source of run) table.push(this.#ownSlot(pages, source));
     if (part === null || partSource === null) return table;
     const slot = pages.slots.allocate();
     if ('slot' in partSource) {
@@ -132,20 +163,19 @@ export class PrefixReuse {
     return table;
   }
 
-  /** The held content's slot on the device, fetched where it is not there. */
-  #ownSlot(pages: GroupPages, source: Source): number {
-    if ('slot' in source) return source.slot;
+  /** Held content of the host into a slot of its own. */
+  #fetch(pages: GroupPages, hash: string, hostSlot: number): number {
     const slot = pages.slots.allocate();
-    pages.onboard(source.hostSlot, slot, this.#tokensPerBlock);
-    pages.publish(slot, source.hash);
-    pages.host?.unhold(source.hostSlot);
+    pages.onboard(hostSlot, slot, this.#tokensPerBlock);
+    pages.publish(slot, hash);
+    pages.host?.unhold(hostSlot);
     return slot;
   }
 }
 
 function holdContent(pages: GroupPages, hash: string): Source {
   const slot = pages.slots.find(hash);
-  if (slot === null) return { hash, hostSlot: pages.host?.hold(hash) as number };
+  if (slot === null) return { hostSlot: pages.host?.hold(hash) as number };
   pages.slots.share(slot);
   return { slot };
 }

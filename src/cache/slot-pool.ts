@@ -1,7 +1,17 @@
 import { InternalError } from '../errors.js';
+import { ContentIndex } from './content-index.js';
 import type { CacheGroupStats } from './kv-cache-manager.js';
 import type { SeededRandom } from './seeded-random.js';
 import { SlotQueue } from './slot-queue.js';
+
+/** Numbers of each slot, side by side: slots are visited in any order, and memory comes by the line. No more than these: larger is slower. */
+const FIELDS = 4;
+const OWNERS = 0;
+const PINS = 1;
+/** 1 = content is published. */
+const CONTENT = 2;
+/** How often content has left the slot. */
+const GENERATION = 3;
 
 /**
  * Role: the slots of one layer group: who holds each, and what content each keeps.
@@ -11,13 +21,14 @@ import { SlotQueue } from './slot-queue.js';
 export class SlotPool {
   readonly slotCount: number;
   readonly #random: SeededRandom;
-  readonly #owners: Int32Array;
-  readonly #pins: Int32Array;
+  readonly #numbers: Int32Array;
   readonly #hashOf: (string | undefined)[];
-  readonly #slotOf = new Map<string, number>();
-  readonly #free: number[];
+  readonly #slotOf: ContentIndex;
+  /** A stack of `#freeCount` slots. */
+  readonly #free: Int32Array;
   readonly #reusable: SlotQueue;
   readonly #onEvicted: (slot: number, hash: string) => void;
+  #freeCount: number;
   #pinned = 0;
 
   /** `onEvicted`: the content has lost its slot, which is about to be handed out. */
@@ -25,29 +36,35 @@ export class SlotPool {
     this.slotCount = slotCount;
     this.#random = random;
     this.#onEvicted = onEvicted;
-    this.#owners = new Int32Array(slotCount);
-    this.#pins = new Int32Array(slotCount);
+    this.#numbers = new Int32Array(slotCount * FIELDS);
     this.#hashOf = new Array<string | undefined>(slotCount).fill(undefined);
-    this.#free = Array.from({ length: slotCount }, (_, slot) => slot);
+    this.#slotOf = new ContentIndex(slotCount);
+    this.#free = new Int32Array(slotCount);
+    for (let slot = 0; slot < slotCount; slot++) this.#free[slot] = slot;
+    this.#freeCount = slotCount;
     this.#reusable = new SlotQueue(slotCount);
   }
 
   /** Slots that `allocate` can hand out now. */
   get available(): number {
-    return this.#free.length + this.#reusable.size;
+    return this.#freeCount + this.#reusable.size;
   }
 
   /** A slot with one owner and no content. Evicts the least recently used content when no slot is free. */
   allocate(): number {
-    const slot = this.#takeFree() ?? this.#evictOldest();
-    if (slot === null) throw new InternalError('allocate from a slot pool that has none available');
-    this.#owners[slot] = 1;
+    const slot = this.#freeCount > 0 ? this.#takeFree() : this.#evictOldest();
+    this.#numbers[slot * FIELDS + OWNERS] = 1;
     return slot;
   }
 
   /** The slot whose content has this hash, or null. */
   find(hash: string): number | null {
-    return this.#slotOf.get(hash) ?? null;
+    return this.#slotOf.find(hash);
+  }
+
+  /** As long as it stays the same, the slot holds the content that `find` found in it. */
+  generationOf(slot: number): number {
+    return this.#numbers[slot * FIELDS + GENERATION] as number;
   }
 
   /** Nobody holds the slot. */
@@ -58,13 +75,13 @@ export class SlotPool {
   /** One more request owns a slot that `find` returned. */
   share(slot: number): void {
     if (this.isIdle(slot)) this.#reusable.remove(slot);
-    this.#owners[slot] = this.#ownersOf(slot) + 1;
+    this.#numbers[slot * FIELDS + OWNERS] = this.#ownersOf(slot) + 1;
   }
 
   release(slot: number): void {
     const owners = this.#ownersOf(slot);
     if (owners === 0) throw new InternalError(`slot ${slot} is released more often than it is owned`);
-    this.#owners[slot] = owners - 1;
+    this.#numbers[slot * FIELDS + OWNERS] = owners - 1;
     this.#settle(slot);
   }
 
@@ -77,13 +94,13 @@ export class SlotPool {
   pin(slot: number): void {
     const pins = this.#pinsOf(slot);
     if (pins === 0) this.#pinned++;
-    this.#pins[slot] = pins + 1;
+    this.#numbers[slot * FIELDS + PINS] = pins + 1;
   }
 
   unpin(slot: number): void {
     const pins = this.#pinsOf(slot);
     if (pins === 0) throw new InternalError(`slot ${slot} is unpinned more often than it is pinned`);
-    this.#pins[slot] = pins - 1;
+    this.#numbers[slot * FIELDS + PINS] = pins - 1;
     if (pins > 1) return;
     this.#pinned--;
     this.#settle(slot);
@@ -95,9 +112,9 @@ export class SlotPool {
    * @returns whether the slot now stands for that content
    */
   publish(slot: number, hash: string): boolean {
-    if (this.#hashOf[slot] !== undefined || this.#slotOf.has(hash)) return false;
+    if (this.#hasContent(slot) || !this.#slotOf.add(hash, slot)) return false;
     this.#hashOf[slot] = hash;
-    this.#slotOf.set(hash, slot);
+    this.#numbers[slot * FIELDS + CONTENT] = 1;
     return true;
   }
 
@@ -105,11 +122,10 @@ export class SlotPool {
   withdraw(slot: number): string | null {
     const hash = this.#hashOf[slot];
     if (hash === undefined) return null;
-    this.#hashOf[slot] = undefined;
-    this.#slotOf.delete(hash);
+    this.#forget(slot, hash);
     if (this.isIdle(slot)) {
       this.#reusable.remove(slot);
-      this.#free.push(slot);
+      this.#free[this.#freeCount++] = slot;
     }
     return hash;
   }
@@ -117,45 +133,52 @@ export class SlotPool {
   stats(): CacheGroupStats {
     return {
       slotCount: this.slotCount,
-      free: this.#free.length,
+      free: this.#freeCount,
       reusable: this.#reusable.size,
       pinned: this.#pinned,
     };
   }
 
-  /** Random, so that the pages of a request are scattered from the first one on and stay so after reuse. */
-  #takeFree(): number | null {
-    const last = this.#free.at(-1);
-    if (last === undefined) return null;
-    const index = this.#random.below(this.#free.length);
+  /** Random, so that the pages of a request are scattered from the first one on and stay so after reuse. One must be free. */
+  #takeFree(): number {
+    const index = this.#random.below(this.#freeCount);
     const slot = this.#free[index] as number;
-    this.#free[index] = last;
-    this.#free.pop();
+    this.#free[index] = this.#free[--this.#freeCount] as number;
     return slot;
   }
 
-  #evictOldest(): number | null {
+  #evictOldest(): number {
     const slot = this.#reusable.takeOldest();
-    if (slot === null) return null;
+    if (slot === null) throw new InternalError('allocate from a slot pool that has none available');
     const hash = this.#hashOf[slot] as string;
-    this.#slotOf.delete(hash);
-    this.#hashOf[slot] = undefined;
+    this.#forget(slot, hash);
     this.#onEvicted(slot, hash);
     return slot;
+  }
+
+  #forget(slot: number, hash: string): void {
+    this.#slotOf.remove(hash);
+    this.#hashOf[slot] = undefined;
+    this.#numbers[slot * FIELDS + CONTENT] = 0;
+    this.#numbers[slot * FIELDS + GENERATION] = (this.generationOf(slot) + 1) | 0;
   }
 
   /** Gives a slot that lost its last holder to the free or the reusable ones. */
   #settle(slot: number): void {
     if (!this.isIdle(slot)) return;
-    if (this.#hashOf[slot] === undefined) this.#free.push(slot);
-    else this.#reusable.add(slot);
+    if (this.#hasContent(slot)) this.#reusable.add(slot);
+    else this.#free[this.#freeCount++] = slot;
+  }
+
+  #hasContent(slot: number): boolean {
+    return this.#numbers[slot * FIELDS + CONTENT] === 1;
   }
 
   #ownersOf(slot: number): number {
-    return this.#owners[slot] as number;
+    return this.#numbers[slot * FIELDS + OWNERS] as number;
   }
 
   #pinsOf(slot: number): number {
-    return this.#pins[slot] as number;
+    return this.#numbers[slot * FIELDS + PINS] as number;
   }
 }

@@ -52,8 +52,16 @@ export class StageCache implements KvCacheManager {
     this.whole.assertFits?.(request, prompt);
   }
 
+  lookAhead(prompt: CachePrompt, blocks: number): boolean {
+    return this.whole.lookAhead?.(prompt, blocks) ?? true;
+  }
+
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
     return this.whole.addRequest(request, prompt);
+  }
+
+  growAhead(request: RequestId, blocks: number, endToken: number, firstToken?: number): boolean {
+    return this.whole.growAhead?.(request, blocks, endToken, firstToken) ?? true;
   }
 
   ensureCapacity(request: RequestId, endToken: number, firstToken?: number): boolean {

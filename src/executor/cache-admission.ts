@@ -1,6 +1,7 @@
-import type { CacheAllocation, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
+import type { CacheAllocation, CachePrompt, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
 import { type KvTransceiverError, RequestTooLargeError, ResourceError } from '../errors.js';
 import { staleBlockEnd } from '../geometry/stale-block-end.js';
+import type { TurnBudget } from '../turn-budget.js';
 import type { PromptContents } from './prompt-contents.js';
 import type { LlmRequest } from './request.js';
 import { roleOf } from './request-states.js';
@@ -9,6 +10,8 @@ import { typedError } from './typed-error.js';
 
 /** Ended requests that are remembered before anybody looks which have drained. */
 const FORGET_AT = 64;
+/** Blocks that are looked for between two looks at the clock: a fraction of a millisecond. */
+const BLOCKS_PER_LOOK = 256;
 
 /** A manager that says nothing of how it allocates. */
 const GROWS: CacheAllocation = { reservesPrompt: false, speculativeTokens: 0 };
@@ -22,6 +25,8 @@ export interface CacheAdmissionOptions {
   /** See `CapacityPort.holdBack`. */
   readonly holdBack?: (request: LlmRequest) => boolean;
   readonly contents: PromptContents;
+  /** Lets others have their turn while a long prompt is looked for in the cache. */
+  readonly turns: TurnBudget;
   /** Place of a request in the line; lower came first. */
   readonly orderOf: (request: LlmRequest) => number;
   /** The cache refused the request for good. */
@@ -44,6 +49,8 @@ export class CacheAdmission implements CapacityPort {
   readonly #retained = new Set<RequestId>();
   #forgetAt = FORGET_AT;
   #blocked: LlmRequest | null = null;
+  /** What the cache was asked to look for, of the request that is admitted next. */
+  #ahead: { readonly request: LlmRequest; readonly prompt: CachePrompt } | null = null;
 
   readonly holdBack?: (request: LlmRequest) => boolean;
 
@@ -80,24 +87,37 @@ export class CacheAdmission implements CapacityPort {
 
   prepare(request: LlmRequest): Promise<void> | null {
     if (this.#held.has(request) || this.#waitsBehindAnother(request)) return null;
-    return this.#options.contents.prepare(request);
+    const naming = this.#options.contents.prepare(request);
+    const isLong = request.promptTokens.length > BLOCKS_PER_LOOK * this.#cache.tokensPerBlock;
+    return isLong && this.#cache.lookAhead !== undefined ? this.#lookAhead(request, naming) : naming;
+  }
+
+  async #lookAhead(request: LlmRequest, naming: Promise<void> | null): Promise<void> {
+    if (naming !== null) await naming;
+    if (!this.#hasRoom(this.#demands(request))) return;
+    const { turns } = this.#options;
+    const { layerGroups, tokensPerBlock } = this.#cache;
+    // Bounded: who asks the manager about other prompts meanwhile makes it begin anew.
+    let portions = layerGroups.length * (1 + request.promptTokens.length / tokensPerBlock / BLOCKS_PER_LOOK);
+    try {
+      const prompt = this.#promptOf(request);
+      this.#ahead = { request, prompt };
+      while (portions-- > 0 && this.#cache.lookAhead?.(prompt, BLOCKS_PER_LOOK) === false)
+        if (turns.isSpent()) await turns.nextTurn();
+    } catch {
+      // `addRequest` is given the same, and what it throws ends the request.
+    }
   }
 
   admit(request: LlmRequest): 'admitted' | 'wait' | 'refused' {
     if (this.#held.has(request)) return 'admitted';
     if (this.#waitsBehindAnother(request)) return 'wait';
-    const demand = this.#cache.layerGroups.map((group) => this.#demand(request, group));
-    const fits = this.#cache.layerGroups.every(
-      (group, index) => (this.#committed[index] as number) + (demand[index] as number) <= group.slotCount,
-    );
-    if (!fits) return this.#wait(request);
+    const demand = this.#demands(request);
+    if (!this.#hasRoom(demand)) return this.#wait(request);
     try {
-      const promptLen = request.promptTokens.length;
-      const { prepopulatedLen } = this.#cache.addRequest(request.id, {
-        promptLen,
-        ...this.#options.contents.take(request),
-        ...(roleOf(request) === 'generation' ? { firstToken: promptLen } : {}),
-      });
+      const prompt = this.#ahead?.request === request ? this.#ahead.prompt : this.#promptOf(request);
+      this.#ahead = null;
+      const { prepopulatedLen } = this.#cache.addRequest(request.id, prompt);
       request.prepopulatedLen = prepopulatedLen;
       request.chunkStart = prepopulatedLen;
       request.chunkEnd = prepopulatedLen;
@@ -110,6 +130,19 @@ export class CacheAdmission implements CapacityPort {
     this.#held.set(request, demand);
     this.#commit(demand, 1);
     return 'admitted';
+  }
+
+  prepareReserve(request: LlmRequest, endToken: number, firstToken?: number): Promise<void> | null {
+    const isLong = request.promptTokens.length > BLOCKS_PER_LOOK * this.#cache.tokensPerBlock;
+    if (!isLong || this.#waitsBehindAnother(request)) return null;
+    if (this.#cache.growAhead?.(request.id, BLOCKS_PER_LOOK, endToken, firstToken) !== false) return null;
+    return this.#growAhead(request, endToken, firstToken);
+  }
+
+  async #growAhead({ id }: LlmRequest, endToken: number, firstToken?: number): Promise<void> {
+    const { turns } = this.#options;
+    do if (turns.isSpent()) await turns.nextTurn();
+    while (this.#cache.growAhead?.(id, BLOCKS_PER_LOOK, endToken, firstToken) === false);
   }
 
   reserve(request: LlmRequest, endToken: number, firstToken?: number): boolean {
@@ -151,6 +184,26 @@ export class CacheAdmission implements CapacityPort {
   #forgetDrained(): void {
     for (const id of this.#retained) if (!this.#cache.isPinned(id)) this.#retained.delete(id);
     this.#forgetAt = Math.max(FORGET_AT, 2 * this.#retained.size);
+  }
+
+  #promptOf(request: LlmRequest): CachePrompt {
+    const promptLen = request.promptTokens.length;
+    return {
+      promptLen,
+      ...this.#options.contents.take(request),
+      ...(roleOf(request) === 'generation' ? { firstToken: promptLen } : {}),
+    };
+  }
+
+  #demands(request: LlmRequest): readonly number[] {
+    return this.#cache.layerGroups.map((group) => this.#demand(request, group));
+  }
+
+  /** Beside what all that entered may need. */
+  #hasRoom(demand: readonly number[]): boolean {
+    return this.#cache.layerGroups.every(
+      ({ slotCount }, index) => (this.#committed[index] as number) + (demand[index] as number) <= slotCount,
+    );
   }
 
   /** Most blocks of `group` that the request holds at once. */

@@ -156,8 +156,10 @@ export class ExecutorLoop {
     const { ranks, outcomes, pipeline, context, wake, generation } = this.#o;
     if (ranks === null) {
       await outcomes.check();
+      await generation.finishArrivals();
       await outcomes.cancelPending();
     } else if (await this.#crossEndedAll(ranks)) return true;
+    else await generation.finishArrivals();
     if (this.#phase === 'aborting') {
       await this.#abort(ranks);
       return true;

@@ -72,6 +72,7 @@ export class Executor {
       cache,
       chunkTokens: limits.chunkTokens,
       stepsInFlight,
+      turns,
       contents: new PromptContents({
         tokensPerBlock: cache.tokensPerBlock,
         turns,

@@ -13,6 +13,15 @@ import { typedError } from './typed-error.js';
 
 /** Receives that one step lets in: a flood of requests must not hold up the event loop. */
 const RECEIVES_PER_STEP = 64;
+/** Blocks of a prompt that are made known as content between two looks at the clock: a fraction of a millisecond. */
+const BLOCKS_PER_LOOK = 512;
+
+/** A prompt that is here, and whose blocks are not known as content yet. */
+interface Arrival {
+  readonly entry: Entry;
+  /** Its last token was among those that came with it. */
+  readonly isOver: boolean;
+}
 
 export interface GenerationTransferOptions {
   readonly turns: TurnBudget;
@@ -35,6 +44,7 @@ export class GenerationTransfer {
   readonly #delayed = new Set<Entry>();
   /** Several ranks: receives that all ranks count as posted while pages of this one are still being moved. */
   readonly #unposted = new Set<Entry>();
+  #arrivals: Arrival[] = [];
 
   constructor(options: GenerationTransferOptions) {
     this.#o = options;
@@ -96,10 +106,13 @@ export class GenerationTransfer {
     return !this.#o.moves.holdBack(entry);
   }
 
-  /** The whole prompt is here: the context server's first token is the first one the user sees. */
+  /**
+   * The whole prompt is here: the context server's first token is the first one the user sees. What else it takes, `finishArrivals` does, in the
+   * same turn of the loop.
+   */
   arrived(entry: Entry, arrivedTokens: readonly number[]): void {
     const { request } = entry;
-    const { table, cache, endings, tokens } = this.#o;
+    const { table, endings, tokens } = this.#o;
     // Generation first brings the tokens beside the pages; context first brought them with the request.
     const firstTokens = arrivedTokens.length > 0 ? arrivedTokens : (request.disagg?.firstGenTokens ?? []);
     if (firstTokens.length === 0) {
@@ -107,14 +120,45 @@ export class GenerationTransfer {
       return;
     }
     table.advance(entry, 'transfer_completed');
-    const promptLen = request.promptTokens.length;
-    request.chunkEnd = promptLen;
+    request.chunkEnd = request.promptTokens.length;
     // What was drafted beyond the last token is nobody's.
     const isOver = firstTokens.some((token) => tokens.deliver(entry, token));
-    // After the tokens, which somebody waits for: this costs time with each block of the prompt.
+    this.#arrivals.push({ entry, isOver });
+  }
+
+  /** After the tokens, which somebody waits for: this costs time with each block of the prompts. Undefined: none has arrived. */
+  finishArrivals(): Promise<void> | undefined {
+    return this.#arrivals.length === 0 ? undefined : this.#finishArrivals();
+  }
+
+  async #finishArrivals(): Promise<void> {
+    const { table, endings } = this.#o;
+    const arrivals = this.#arrivals;
+    this.#arrivals = [];
+    for (const { entry, isOver } of arrivals) {
+      if (entry.outcome !== null) continue;
+      try {
+        await this.#markPrompt(entry);
+      } catch (error) {
+        endings.fail(entry, typedError(error, `transfer of request ${entry.request.id}`));
+      }
+      // Several ranks: one that failed here alone goes on until all of them know.
+      if (entry.outcome !== null) continue;
+      table.advance(entry, 'decode_started');
+      if (isOver) endings.complete(entry);
+    }
+  }
+
+  /** In portions: the blocks of a long prompt are many. */
+  async #markPrompt({ request }: Entry): Promise<void> {
+    const { cache, turns } = this.#o;
+    const promptLen = request.promptTokens.length;
+    const step = BLOCKS_PER_LOOK * cache.tokensPerBlock;
+    for (let end = request.prepopulatedLen + step; end < promptLen; end += step) {
+      cache.markComputed(request.id, end);
+      if (turns.isSpent()) await turns.nextTurn();
+    }
     cache.markComputed(request.id, promptLen);
-    table.advance(entry, 'decode_started');
-    if (isOver) endings.complete(entry);
   }
 
   #post(entry: Entry): void {

@@ -1,6 +1,7 @@
 import type { LlmRequest } from './request.js';
 
-const FNV_OFFSET = 0x811c9dc5;
+/** Signed, so that the value of a long prompt is a small integer all the way. */
+const FNV_OFFSET = 0x811c9dc5 | 0;
 const FNV_PRIME = 0x01000193;
 
 /** FNV-1a over 32-bit words: cheap, and enough to notice what was not meant to happen. */

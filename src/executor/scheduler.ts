@@ -23,6 +23,8 @@ export interface CapacityPort {
    * Brings a request into the cache; idempotent. On 'admitted', `prepopulatedLen` and the chunk bounds are set. 'refused': it was failed.
    */
   admit(request: LlmRequest): 'admitted' | 'wait' | 'refused';
+  /** What `reserve` needs and takes time with the blocks that it takes, in portions, as `prepare`. */
+  prepareReserve?(request: LlmRequest, endToken: number, firstToken?: number): Promise<void> | null;
   /**
    * Makes blocks for tokens `[0, endToken)` exist; false: not now, and nothing changed.
    * @param firstToken first token computed here, when those before it come from elsewhere
@@ -99,6 +101,8 @@ export async function planStep(
     if (admission === 'wait') break;
     const chunkStart = request.chunkEnd;
     const chunkEnd = chunkStart + Math.min(remainingPromptTokens(request), limits.chunkTokens, budget);
+    const taking = port.prepareReserve?.(request, chunkEnd) ?? null;
+    if (taking !== null) await taking;
     if (!port.reserve(request, chunkEnd)) break;
     if (port.holdBack?.(request) === true) {
       held.push(request);
@@ -142,7 +146,10 @@ export async function planReceives(
     const admission = port.admit(request);
     if (admission === 'refused') continue;
     const promptLen = request.promptTokens.length;
-    if (admission === 'wait' || !port.reserve(request, promptLen, promptLen)) break;
+    if (admission === 'wait') break;
+    const taking = port.prepareReserve?.(request, promptLen, promptLen) ?? null;
+    if (taking !== null) await taking;
+    if (!port.reserve(request, promptLen, promptLen)) break;
     receive.push(request);
     used += blocks;
   }

@@ -74,6 +74,68 @@ export function describeCacheManager(name: string, create: CreateManager): void 
       });
     });
 
+    describe('a long prompt in portions', () => {
+      it('takes its blocks so, of which nobody sees any before they were asked for', () => {
+        const cache = plainManager(create, group(20), group(20, { windowSize: 16, sinkTokens: 6 }));
+        const content = { ...prompt(64), firstToken: 64 };
+        cache.addRequest(1, content);
+        const taken = () => cache.stats().map(({ slotCount, free }) => slotCount - free);
+        expect(cache.growAhead(1, 3, 64, 64)).toBe(false);
+        expect(taken()).toEqual([3, 3]);
+        expect(cache.growAhead(1, 3, 64, 64)).toBe(false);
+        expect(taken()).toEqual([6, 6]);
+        expect(() => cache.getBlockIdsRange(1, 0, 0, 1)).toThrow(RangeError);
+        while (!cache.growAhead(1, 3, 64, 64));
+        expect(taken()).toEqual([16, 6]);
+        expect(cache.ensureCapacity(1, 64, 64)).toBe(true);
+        expect(taken()).toEqual([16, 6]);
+        expect(new Set(slotsOf(cache, 1, 0, 16)).size).toBe(16);
+        expect(slotsOf(cache, 1, 0, 2, 1).length).toBe(2);
+        expect(cache.getBlockIdsRange(1, 1, 0, 16).begin).toBe(12);
+        cache.freeRequest(1);
+        expect(taken()).toEqual([0, 0]);
+      });
+
+      it('takes none when not all can be had, and gives back what it took of a request that ends', () => {
+        const cache = plainManager(create, group(20));
+        cache.addRequest(1, { ...prompt(40), firstToken: 40 });
+        expect(cache.growAhead(1, 4, 40, 40)).toBe(false);
+        cache.addRequest(2, { ...prompt(68, 1000), firstToken: 68 });
+        expect(cache.growAhead(2, 4, 68, 68)).toBe(true);
+        expect(cache.ensureCapacity(2, 68, 68)).toBe(false);
+        expect(cache.stats()[0]?.free).toBe(16);
+        cache.freeRequest(1);
+        expect(cache.stats()[0]?.free).toBe(20);
+        expect(cache.ensureCapacity(2, 68, 68)).toBe(true);
+        expect(() => cache.growAhead(2, 4, 40, 50)).toThrow(RangeError);
+        expect(() => cache.growAhead(3, 4, 40)).toThrow(ArgumentError);
+      });
+
+      it('is found so as in one go, without what was evicted since it was looked for', () => {
+        const found = (ahead: boolean, evicted: number) => {
+          const cache = plainManager(create, group(20), group(20, { windowSize: 16 }));
+          serve(cache, 1, prompt(64));
+          cache.addRequest(2, prompt((4 + evicted) * TPB, 5000));
+          const content = prompt(80);
+          let portions = 0;
+          if (ahead)
+            do portions += 1;
+            while (!cache.lookAhead(content, 3));
+          expect(portions > 5).toBe(ahead);
+          // The blocks of the first prompt go from its end.
+          expect(cache.ensureCapacity(2, (4 + evicted) * TPB)).toBe(true);
+          const { prepopulatedLen } = cache.addRequest(3, content);
+          const runs = [0, 1].map((index) => cache.getBlockIdsRange(3, index, 0, prepopulatedLen / TPB));
+          return { prepopulatedLen, runs };
+        };
+        const lengths = [0, 1, 5, 16].map((evicted) => {
+          expect(found(true, evicted)).toEqual(found(false, evicted));
+          return found(true, evicted).prepopulatedLen;
+        });
+        expect([lengths[0], lengths[3]]).toEqual([64, 0]);
+      });
+    });
+
     describe('sink tokens', () => {
       /** Sinks [0, 2), then a gap, then the window from block 12 on. */
       function withGap(): { cache: PagedCacheManager; sinks: number[]; window: number[] } {

@@ -16,7 +16,7 @@ const ROW: SessionsRow = {
     wallMs: { min: 0, p50: 1, p90: 2, p99: 9, max: 20 },
     cpuMs: { min: 0, p50: 1, p90: 2, p99: 5, max: 9 },
     waitedForCoreShare: 0.1,
-    garbageCollection: { count: 3, totalMs: 9, maxMs: 5 },
+    garbageCollection: { count: 3, totalMs: 9, maxMs: 5, share: 0.01 },
   },
   heapBytesPerSession: 4096,
   cpuShare: 0.5,

@@ -120,6 +120,8 @@ export class CacheModel {
     }
     const expected = this.#expectedHit(tokens, receives);
     expect(this.cache.locatePrefix(prompt).prepopulatedLen).toBe(expected.prepopulatedLen);
+    // In portions or not: it is the same.
+    if (id % 2 === 0) while (!this.cache.lookAhead(prompt, 1 + (id % 3)));
     const { prepopulatedLen } = this.cache.addRequest(id, prompt);
     expect(prepopulatedLen).toBe(expected.prepopulatedLen);
     const end = Math.ceil(prepopulatedLen / TPB);
@@ -213,6 +215,10 @@ export class CacheModel {
       return wanted.length <= slotCount - this.#holders(index).size + freed.length;
     });
     const before = JSON.stringify(this.cache.stats());
+    if ((id + endToken) % 2 === 0) {
+      const first = next === request.computed ? [] : [next];
+      while (!this.cache.growAhead(id, 1 + (endToken % 3), endToken, ...first));
+    }
     const grown =
       next === request.computed
         ? this.cache.ensureCapacity(id, endToken)

@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { BlockTable } from '../../src/cache/block-table.js';
+import { ContentIndex } from '../../src/cache/content-index.js';
 import { GroupPages } from '../../src/cache/group-pages.js';
 import { HostTier } from '../../src/cache/host-tier.js';
 import type { PageMove } from '../../src/cache/index.js';
@@ -53,6 +54,34 @@ describe('BlockTable', () => {
         }
       }),
       { numRuns: 100 },
+    );
+  });
+});
+
+describe('ContentIndex', () => {
+  it('is a map, however large, and however names fall on its parts', () => {
+    // Many parts; one in two names ends alike, and some are shorter than what is looked at.
+    const nameOf = (number: number): string => (number % 2 === 0 ? `${number}:same` : number.toString(36));
+    const action = fc.record({ adds: fc.boolean(), number: fc.nat({ max: 300 }), slot: fc.nat({ max: 99_999 }) });
+    fc.assert(
+      fc.property(fc.constantFrom(1, 100_000), fc.array(action, { maxLength: 200 }), (capacity, actions) => {
+        const index = new ContentIndex(capacity);
+        const naive = new Map<string, number>();
+        for (const { adds, number, slot } of actions) {
+          const name = nameOf(number);
+          if (adds) {
+            expect(index.add(name, slot)).toBe(!naive.has(name));
+            if (!naive.has(name)) naive.set(name, slot);
+          } else {
+            index.remove(name);
+            naive.delete(name);
+          }
+          expect([index.find(name), index.size]).toEqual([naive.get(name) ?? null, naive.size]);
+        }
+        for (let number = 0; number <= 300; number++)
+          expect(index.find(nameOf(number))).toBe(naive.get(nameOf(number)) ?? null);
+      }),
+      { numRuns: 50 },
     );
   });
 });

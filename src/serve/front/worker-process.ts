@@ -3,6 +3,7 @@ import { fileURLToPath } from 'node:url';
 import type { ConfigProblem } from '../../config/index.js';
 import type { WorkerCommand, WorkerNotice } from '../worker/worker-channel.js';
 import type { WorkerSettings } from '../worker/worker-settings.js';
+import { workerArguments } from '../worker-arguments.js';
 
 const WORKER_ENTRY = fileURLToPath(new URL('../worker/worker-entry.js', import.meta.url));
 
@@ -42,6 +43,7 @@ export class WorkerProcess implements LaunchedWorker {
 
   constructor(settings: WorkerSettings, events: WorkerProcessEvents) {
     this.#child = fork(WORKER_ENTRY, [settings.name], {
+      execArgv: workerArguments(),
       serialization: 'advanced',
       stdio: ['ignore', 'ignore', 'inherit', 'ipc'],
     });

@@ -1,4 +1,6 @@
 import { describe, expect, it } from 'vitest';
+import type { CachePrompt } from '../../../src/cache/index.js';
+import { GrowingCacheManager, ReservingCacheManager } from '../../../src/cache/index.js';
 import { Executor } from '../../../src/executor/executor.js';
 import type { LlmRequest } from '../../../src/executor/request.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
@@ -90,6 +92,97 @@ describe.each(SCHEDULES)('turns of the event loop, %s', (schedule) => {
     for (let id = 601; id <= 1200; id++) executor.cancel(id);
     await clock.turn(1200);
     expect(Object.fromEntries(ended)).toEqual({ completed: 600, cancelled: 600 });
+    expect(clock.longestMs).toBeLessThanOrEqual(5);
+  });
+});
+
+const TPB = 4;
+/** What a block costs where it is taken, looked for or made known as content; dearer than it is. */
+const BLOCK_MS = 0.002;
+
+/** Whatever costs time with each block says so to the clock. */
+function chargeBlocks(cache: GrowingCacheManager | ReservingCacheManager, clock: WorkClock): void {
+  const charged =
+    <Args extends unknown[], T>(call: (...args: Args) => T, blocksOf: (args: Args) => number) =>
+    (...args: Args): T => {
+      const before = blocksOf(args);
+      const result = call.apply(cache, args);
+      clock.work(Math.abs(blocksOf(args) - before) * BLOCK_MS);
+      return result;
+    };
+  const taken = (): number => cache.stats().reduce((sum, { slotCount, free }) => sum + slotCount - free, 0);
+  const computed = new Map<number, number>();
+  const markComputed = cache.markComputed.bind(cache);
+  const lookAhead = cache.lookAhead.bind(cache);
+  const addRequest = cache.addRequest.bind(cache);
+  Object.assign(cache, {
+    ensureCapacity: charged(cache.ensureCapacity.bind(cache), taken),
+    addRequest: (request: number, prompt: CachePrompt) => {
+      const found = addRequest(request, prompt);
+      computed.set(request, found.prepopulatedLen);
+      return found;
+    },
+    growAhead: charged(cache.growAhead.bind(cache), taken),
+    lookAhead: (prompt: CachePrompt, blocks: number) => {
+      clock.work(blocks * BLOCK_MS);
+      return lookAhead(prompt, blocks);
+    },
+    markComputed: (request: number, endToken: number) => {
+      clock.work(((endToken - (computed.get(request) ?? 0)) / TPB) * BLOCK_MS);
+      computed.set(request, endToken);
+      markComputed(request, endToken);
+    },
+  });
+}
+
+describe.each([
+  ['growing', GrowingCacheManager],
+  ['reserving', ReservingCacheManager],
+] as const)('turns of the event loop, a prompt of 20,000 blocks and a %s manager', (_name, Manager) => {
+  it('are never further apart than 5 ms: it is found, taken and made known in portions', async () => {
+    const clock = new WorkClock();
+    const log: string[] = [];
+    const blocks = 20_000;
+    const group = {
+      kind: 'attention',
+      windowSize: null,
+      tokensPerBlock: TPB,
+      layers: [0],
+      slotCount: 2 * blocks,
+    } as const;
+    const cache = new Manager({ tokensPerBlock: TPB, layerGroups: [group] });
+    chargeBlocks(cache, clock);
+    const transceiver = new FakeTransceiver(log);
+    const ended: string[] = [];
+    const tokensAtMs: number[] = [];
+    const executor = new Executor({
+      clock,
+      cache,
+      transceiver,
+      engine: new FakeEngine(log),
+      limits: { chunkTokens: 1000 * TPB, tokenBudget: 8192, maxTokensInBuffer: null },
+      events: { onFinished: (_, outcome) => ended.push(outcome), onToken: () => tokensAtMs.push(clock.now()) },
+    });
+    for (let id = 1; id <= 3; id++) {
+      const request = id < 3 ? generationRequest(id, blocks * TPB, 3) : aggregateRequest(id, blocks * TPB, 3);
+      request.promptTokens.fill(7);
+      const submittedAtMs = clock.now();
+      executor.submit(request);
+      if (id < 3) {
+        await clock.turn(400);
+        expect(request.state).toBe('DISAGG_GENERATION_TRANS_IN_PROGRESS');
+        const settledAtMs = clock.now();
+        transceiver.settle(request, 'completed', { firstTokens: [1] });
+        tokensAtMs.length = 0;
+        await clock.turn(400);
+        // The first token does not wait for what the blocks cost.
+        expect((tokensAtMs[0] as number) - settledAtMs).toBeLessThan(1);
+        expect(clock.now() - submittedAtMs).toBeGreaterThan(20);
+      } else await clock.turn(1000);
+      expect(ended).toEqual(Array(id).fill('completed'));
+      // The second and the third find what the first has left.
+      expect(request.prepopulatedLen).toBe(id === 1 ? 0 : (blocks - 1) * TPB);
+    }
     expect(clock.longestMs).toBeLessThanOrEqual(5);
   });
 });

@@ -8,6 +8,7 @@ import { type BenchOutput, type Check, OUTPUT_SCHEMA } from '../output-contract.
 import { Progress } from '../progress.js';
 import { formatMs, renderTable } from '../text-table.js';
 import { measureExecutor, measureSessions, type SessionsRow } from './measure-rows.js';
+import { runAsWorker } from './run-as-worker.js';
 import { SESSIONS_OPTIONS } from './sessions-options.js';
 
 /** Of a turn, and of the timer that waits for its end. */
@@ -21,6 +22,8 @@ export async function sessionsCommand(args: readonly string[]): Promise<number> 
   const options = readOptions(SESSIONS_OPTIONS, args);
   checkJsonTarget(options.json);
   await requireAgent('--agent', 'host');
+  const exitCode = await runAsWorker();
+  if (exitCode !== null) return exitCode;
   const startedAt = new Date().toISOString();
   const rows = await measureRows(options);
   const checks = rows.flatMap((row) => checksOf(row, options.judge));
@@ -107,6 +110,7 @@ function sessionsTable(rows: readonly SessionsRow[]): string {
       'on a core p99',
       'max',
       'GC max',
+      'GC %',
       'waited for a core %',
       'heap bytes/session',
       'CPU %',
@@ -122,6 +126,7 @@ function sessionsTable(rows: readonly SessionsRow[]): string {
       formatMs(row.turns.cpuMs?.p99 ?? null),
       formatMs(row.turns.cpuMs?.max ?? null),
       formatMs(row.turns.garbageCollection.maxMs),
+      (100 * row.turns.garbageCollection.share).toFixed(1),
       row.turns.waitedForCoreShare === null ? '-' : (100 * row.turns.waitedForCoreShare).toFixed(0),
       row.heapBytesPerSession === null ? '-' : row.heapBytesPerSession.toFixed(0),
       (100 * row.cpuShare).toFixed(0),

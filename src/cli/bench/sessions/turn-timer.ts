@@ -14,8 +14,13 @@ export interface TurnTimes {
   readonly cpuMs: Percentiles | null;
   /** Share of all the time in which the JS thread could have run and had no core: on a quiet machine next to nothing. Null as above. */
   readonly waitedForCoreShare: number | null;
-  /** Pauses of the garbage collector, which lie within turns. */
-  readonly garbageCollection: { readonly count: number; readonly totalMs: number; readonly maxMs: number };
+  /** Pauses of the garbage collector by the wall clock, which lie within turns; `share` of all the time. */
+  readonly garbageCollection: {
+    readonly count: number;
+    readonly totalMs: number;
+    readonly maxMs: number;
+    readonly share: number;
+  };
 }
 
 interface Moment {
@@ -53,14 +58,17 @@ export class TurnTimer {
     this.#observer.disconnect();
     this.#account?.close();
     const isTold = this.#account !== null;
+    const durationMs = end.wallMs - this.#start.wallMs;
+    const totalMs = sum(this.#pausesMs);
     return {
       wallMs: percentilesOf(this.#wallMs),
       cpuMs: isTold ? percentilesOf(this.#cpuMs) : null,
-      waitedForCoreShare: isTold ? (end.waitedMs - this.#start.waitedMs) / (end.wallMs - this.#start.wallMs) : null,
+      waitedForCoreShare: isTold ? (end.waitedMs - this.#start.waitedMs) / durationMs : null,
       garbageCollection: {
         count: this.#pausesMs.length,
-        totalMs: sum(this.#pausesMs),
-        maxMs: Math.max(0, ...this.#pausesMs),
+        totalMs,
+        maxMs: this.#pausesMs.reduce((most, pauseMs) => Math.max(most, pauseMs), 0),
+        share: totalMs / durationMs,
       },
     };
   }
@@ -115,6 +123,8 @@ class ThreadAccount {
   }
 
   read(): { readonly cpuMs: number; readonly waitedMs: number } {
+    // Asking for the use of the process brings the account of the asking thread up to date; else it goes on by the tick, of up to 4 ms.
+    process.cpuUsage();
     const length = readSync(this.#file, this.#buffer, 0, this.#buffer.length, 0);
     const [cpuNs = 0, waitedNs = 0] = this.#buffer.toString('latin1', 0, length).split(' ').map(Number);
     return { cpuMs: cpuNs / 1e6, waitedMs: waitedNs / 1e6 };
