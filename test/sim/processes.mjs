@@ -7,7 +7,7 @@ import { pathToFileURL } from 'node:url';
  * For V8, in every process that lives requests. A run throws its cluster away after some tens of milliseconds: with room for several of them
  * most is dead when the young generation is looked at. What is left is too little for helper threads: waking them costs a tenth of the
  * processor time of a long series. Of a short one the optimizing compiler takes a third, most of it for what it inlines: with a fifth of
- * what it may by default it takes half as long, and what it makes is as fast.
+ * what it may by default it takes little more than half as long, and what it makes is as fast.
  */
 export const V8_OPTIONS = [
   '--min-semi-space-size=32',
