@@ -26,7 +26,7 @@ export class WriterReports {
   readonly #clock: Clock;
   readonly #counters: Counters;
   readonly #repeatForMs: number;
-  readonly #repeater: Repeater;
+  readonly #repeater: Repeater<bigint>;
   readonly #known = new SharedBoundedMap<bigint, WriterReport>(REMEMBERED_REPORTS);
   readonly #open = new Map<bigint, OpenReport>();
 
@@ -61,7 +61,7 @@ export class WriterReports {
   publish(endpoint: string, report: WriterReport): void {
     this.#known.set(report.ticket, report, endpoint);
     this.#open.set(report.ticket, { endpoint, report, expiresAtMs: this.#clock.now() + this.#repeatForMs });
-    this.#repeater.start(key(report.ticket), () => this.#channel.send(endpoint, report));
+    this.#repeater.start(report.ticket, () => this.#channel.send(endpoint, report));
   }
 
   /** For a peer that is gone: nobody to send it to, but should it ask again, this is the answer. */
@@ -108,7 +108,7 @@ export class WriterReports {
 
   #stop(ticket: bigint): void {
     this.#open.delete(ticket);
-    this.#repeater.stop(key(ticket));
+    this.#repeater.stop(ticket);
   }
 }
 
@@ -149,8 +149,4 @@ export function isNoRoom({ outcome, errorCode, drained }: WriterReport): boolean
 /** Strangers share one: they make connections as they like. */
 function ownerOf(to: Correspondent): string {
   return 'kind' in to ? '' : to.endpoint;
-}
-
-function key(ticket: bigint): string {
-  return ticket.toString();
 }

@@ -4,11 +4,25 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, s
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
+import { plainFields } from './plain-fields.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 /** Ignored by git, and below it packages resolve as they do in the sources. */
 const CACHE = join(ROOT, 'node_modules', '.cache', 'kv-transceiver-sim');
-const OPTIONS = { target: ts.ScriptTarget.ES2023, module: ts.ModuleKind.ESNext, verbatimModuleSyntax: true };
+const OPTIONS = {
+  target: ts.ScriptTarget.ES2023,
+  module: ts.ModuleKind.ESNext,
+  verbatimModuleSyntax: true,
+  // Fields are assigned in the constructor: where code is not optimized yet, that costs less than to define them.
+  useDefineForClassFields: false,
+};
+const TRANSFORMERS = { before: [plainFields] };
+/** What is in the cache was made by these. */
+const COMPILER = createHash('sha256')
+  .update(ts.version)
+  .update(JSON.stringify(OPTIONS))
+  .update(readFileSync(new URL('./plain-fields.mjs', import.meta.url)))
+  .digest('hex');
 
 /** File -> text of everything the simulator is made of, as it is now. */
 export function readSources() {
@@ -22,11 +36,15 @@ export function readSources() {
 
 /** @returns the JavaScript of `text`, from the cache when it was compiled before */
 export function javaScript(text) {
-  const file = join(CACHE, 'by-content', `${createHash('sha256').update(text).digest('hex').slice(0, 32)}.js`);
+  const file = join(CACHE, 'by-content', `${contentKey(text)}.js`);
   if (existsSync(file)) return readFileSync(file, 'utf8');
-  const { outputText } = ts.transpileModule(text, { compilerOptions: OPTIONS });
+  const { outputText } = ts.transpileModule(text, { compilerOptions: OPTIONS, transformers: TRANSFORMERS });
   write(file, outputText);
   return outputText;
+}
+
+function contentKey(text) {
+  return createHash('sha256').update(COMPILER).update(text).digest('hex').slice(0, 32);
 }
 
 /** Whole or not at all: two runs may compile at once. */
@@ -46,7 +64,7 @@ function write(file, text) {
 export function compileSimulator(patch = null, snapshot = readSources()) {
   const texts = new Map(snapshot);
   if (patch !== null) texts.set(patch.file, patched(texts.get(patch.file), patch));
-  const key = createHash('sha256');
+  const key = createHash('sha256').update(COMPILER);
   for (const [file, text] of texts) key.update(file).update('\0').update(text).update('\0');
   const out = join(CACHE, `build-${key.digest('hex').slice(0, 24)}`);
   if (!existsSync(join(out, 'complete'))) {

@@ -6,9 +6,15 @@ import { pathToFileURL } from 'node:url';
 /**
  * For V8, in every process that lives requests. A run throws its cluster away after some tens of milliseconds: with room for several of them
  * most is dead when the young generation is looked at. What is left is too little for helper threads: waking them costs a tenth of the
- * processor time of a long series.
+ * processor time of a long series. Of a short one the optimizing compiler takes a third, most of it for what it inlines: with a fifth of
+ * what it may by default it takes little more than half as long, and what it makes is as fast.
  */
-export const V8_OPTIONS = ['--min-semi-space-size=32', '--max-semi-space-size=32', '--single-threaded-gc'];
+export const V8_OPTIONS = [
+  '--min-semi-space-size=32',
+  '--max-semi-space-size=32',
+  '--single-threaded-gc',
+  '--max-inlined-bytecode-size-cumulative=200',
+];
 
 /** `work` on every item, at most `jobs` at once; `onResult` hears the results in the order of the items. */
 export async function eachOf(items, jobs, work, onResult) {

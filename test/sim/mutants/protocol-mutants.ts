@@ -15,7 +15,7 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a report is sent once',
     file: REPORTS,
-    find: 'this.#repeater.start(key(report.ticket), () => this.#channel.send(endpoint, report));',
+    find: 'this.#repeater.start(report.ticket, () => this.#channel.send(endpoint, report));',
     replace: 'this.#channel.send(endpoint, report);',
   },
   {
