@@ -1,6 +1,6 @@
 import { pathToFileURL } from 'node:url';
 import { ConfigError, KvTransceiverError } from '../../errors.js';
-import { MAX_STOP_TOKENS } from '../link/link-limits.js';
+import { MAX_STOP_TOKENS, MAX_TOKEN, MAX_TOKENS } from '../link/link-limits.js';
 import type { ServeEngine, ServeEngineFactory, ServeEngineSection } from './serve-engine.js';
 import { tinyServeEngine } from './tiny-serve-engine.js';
 
@@ -57,6 +57,9 @@ function problemOf(engine: ServeEngine): string | null {
     return 'model must be a name of at most 128 letters, digits and . / : - _';
   for (const [name, value] of Object.entries({ maxModelTokens, vocabularySize, tokensPerBlock }))
     if (!Number.isSafeInteger(value) || value < 1) return `${name} must be a positive integer`;
+  // What no frame between front and worker can carry must not be let in: it would cost them all of their requests.
+  if (maxModelTokens > MAX_TOKENS) return `maxModelTokens must be at most ${MAX_TOKENS}`;
+  if (vocabularySize > MAX_TOKEN + 1) return `vocabularySize must be at most ${MAX_TOKEN + 1}`;
   if (typeof identity !== 'string' || identity.length > 256) return 'identity must be text of at most 256 characters';
   if (typeof codec?.encode !== 'function' || typeof codec.decoder !== 'function') return 'codec must be a TextCodec';
   if (!(codec.endTokens instanceof Set) || codec.endTokens.size > MAX_STOP_TOKENS)
