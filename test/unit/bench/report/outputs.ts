@@ -152,6 +152,7 @@ function outputOf<Row extends TtftRow>(bench: string, results: readonly Row[]): 
         rank: 0,
         peer: HOSTILE,
         path: 'host',
+        copy: { means: 'thread', reason: HOSTILE, remedy: HOSTILE },
         reason: HOSTILE,
         alternatives: [{ path: 'p2p', isAvailable: false, reason: HOSTILE, estimatedUs: 0 }],
         advice: [HOSTILE],
