@@ -1,7 +1,15 @@
 import { ArgumentError } from '../errors.js';
 import { brief } from './brief.js';
 import { dtypeBits, KNOWN_DTYPES } from './dtype.js';
-import type { LayerEntry, LayerView, PagePool, PageTable, PageTableGroup, PoolMemory } from './page-table.js';
+import {
+  AUX_LAYOUT,
+  type LayerEntry,
+  type LayerView,
+  type PagePool,
+  type PageTable,
+  type PageTableGroup,
+  type PoolMemory,
+} from './page-table.js';
 import { validatePageTable } from './validate-page-table.js';
 
 /** Alignment of each pool inside the one allocation: a memory page, so that transports never share one between pools. */
@@ -109,7 +117,7 @@ export function withAux(
     headDim: slotBytes,
     layers: [{ layer: 0, pool: table.pools.length, offset: 0, bytes: slotBytes }],
   };
-  const group = { kind: 'aux', windowSize: null, tokensPerBlock: 1, slotCount, views: [view] };
+  const group = { kind: 'aux', windowSize: null, auxLayout: AUX_LAYOUT, tokensPerBlock: 1, slotCount, views: [view] };
   return validatePageTable({ pools: [...table.pools, pool], layerGroups: table.layerGroups, aux: group }, 'own');
 }
 

@@ -113,6 +113,17 @@ export function viewSide({ group, place }: PlacedGroup, { view, entry }: PlacedE
 /** Aux slots are the same whatever the model is split into. */
 export function compareAux(a: PageTable, b: PageTable): Finding[] {
   if (a.aux === null || b.aux === null) return [];
+  const [layoutA, layoutB] = [a.aux.auxLayout ?? 1, b.aux.auxLayout ?? 1];
+  if (layoutA !== layoutB)
+    return [
+      {
+        field: 'aux.auxLayout',
+        a: String(layoutA),
+        b: String(layoutB),
+        verdict: 'refused: aux slots are packed differently, so that first tokens would be read wrongly',
+        whichSideToChange: `${layoutA < layoutB ? 'a' : 'b'}: run a version of this package that packs them as the other side does`,
+      },
+    ];
   const place = { ...SINGLE_RANK, layersPerStage: [1] };
   const [pair] = pairEntries(entriesByKey([a.aux]), entriesByKey([b.aux]));
   return compareGroups({ group: a.aux, place }, { group: b.aux, place }, pair?.entries ?? [], 'aux');

@@ -61,12 +61,17 @@ export interface LayerView {
   readonly layers: readonly LayerEntry[];
 }
 
+/** How this package packs an aux slot. Ranks that pack them differently would read each other's tokens wrongly, so they do not pair up. */
+export const AUX_LAYOUT = 2;
+
 /** Layers with one life cycle and where their pages lie. */
 export interface PageTableGroup {
   readonly kind: 'attention' | 'latent' | 'state' | 'aux';
   readonly windowSize: number | null;
   /** First tokens that stay resident beside the window, in whole blocks. Absent = 0. */
   readonly sinkTokens?: number;
+  /** Aux only: how its slots are packed. Absent = 1. */
+  readonly auxLayout?: number;
   readonly tokensPerBlock: number;
   /** Every pool a view of this group names has exactly this many slots: one slot number addresses all of them. */
   readonly slotCount: number;

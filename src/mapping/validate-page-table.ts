@@ -112,6 +112,8 @@ function readGroup(
   const windowSize = windowed ? read.integer(raw['windowSize'], `${path}.windowSize`, 1, MAX_INT32) : null;
   // Absent where the peer knows of none.
   const sinkTokens = read.integer(raw['sinkTokens'] ?? 0, `${path}.sinkTokens`, 0, windowed ? MAX_INT32 : 0);
+  // Absent where the peer knows of one layout only, the first.
+  const auxLayout = kind === 'aux' ? read.integer(raw['auxLayout'] ?? 1, `${path}.auxLayout`, 1, MAX_INT32) : 1;
   const tokensPerBlock = read.integer(raw['tokensPerBlock'], `${path}.tokensPerBlock`, 1, MAX_INT32);
   const slotCount = read.integer(raw['slotCount'], `${path}.slotCount`, 1, MAX_INT32);
   const views = read
@@ -122,7 +124,11 @@ function readGroup(
   if (views.length === 0) read.refuse(`${path}.views`, 'is empty');
   refuseAmbiguity(read, views, path);
   const group = { kind, windowSize, tokensPerBlock, slotCount, views };
-  return sinkTokens === 0 ? group : { ...group, sinkTokens };
+  return {
+    ...group,
+    ...(sinkTokens === 0 ? {} : { sinkTokens }),
+    ...(auxLayout === 1 ? {} : { auxLayout }),
+  };
 }
 
 function readView(

@@ -1,11 +1,11 @@
 import type { TransferAgent } from '../agent/transfer-agent.js';
 import { ProtocolError, ResourceError, StateError } from '../errors.js';
 import type { ContextAnswer } from '../executor/request.js';
+import { AUX_LAYOUT } from '../mapping/page-table.js';
 
 export const AUX_SLOT_BYTES = 512;
 const HEADER_BYTES = 28;
 const MAGIC = 0x5841564b; // 'KVAX'
-const VERSION = 2;
 /** Tokens of both kinds and log-probs that fit one slot. */
 export const AUX_MAX_TOKENS: number = (AUX_SLOT_BYTES - HEADER_BYTES) / 4;
 
@@ -81,7 +81,7 @@ export class AuxBuffer {
     const view = new DataView(bytes.buffer);
     const header = [
       MAGIC,
-      VERSION,
+      AUX_LAYOUT,
       content.firstTokens.length,
       content.draftTokens.length,
       content.promptLen,
@@ -103,7 +103,8 @@ export class AuxBuffer {
   /** @throws ProtocolError when the slot does not hold aux content */
   unpack(slot: number): AuxContent {
     const content = this.#look(slot);
-    if (content === null) throw new ProtocolError(`aux slot ${slot} does not hold aux content of version ${VERSION}`);
+    if (content === null)
+      throw new ProtocolError(`aux slot ${slot} does not hold aux content of version ${AUX_LAYOUT}`);
     return content;
   }
 
@@ -125,7 +126,7 @@ export class AuxBuffer {
     const logProbCount = this.#word(6);
     // Words of 32 bits: their sum is exact.
     const isWhole = firstCount + draftCount + logProbCount <= AUX_MAX_TOKENS;
-    if (this.#word(0) !== MAGIC || this.#word(1) !== VERSION || !isWhole) return null;
+    if (this.#word(0) !== MAGIC || this.#word(1) !== AUX_LAYOUT || !isWhole) return null;
     return {
       firstTokens: this.#tokens(0, firstCount),
       firstLogProbs: this.#logProbs(firstCount + draftCount, logProbCount),

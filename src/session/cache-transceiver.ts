@@ -93,6 +93,7 @@ export interface CacheTransceiver {
   /**
    * Context side: whether every expected receiver has asked for this request (its pages can be written as they are computed). The first
    * call starts the request's queue clock: one whose receivers never ask settles as failed.
+   * @throws SessionRetiredError when another request of its id has ended here: there is no session then, and nothing settles
    */
   receiverReady(request: LlmRequest): boolean;
   /** @returns true when nothing of the request can touch memory any more; else false, and a `Settled` or a later call tells. */

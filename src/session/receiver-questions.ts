@@ -207,10 +207,10 @@ export class ReceiverQuestions {
     this.#reports.answer(peer, emptyReport(rid, ticket, 'REFUSED', error));
   }
 
-  /** It was ACCEPTED, and waits for a report without asking again: so the report is repeated until it is acknowledged. */
+  /** It was ACCEPTED, and waits for a report without asking again: so the report is repeated until it is acknowledged, in bounds. */
   answerEarly({ peer, message }: EarlyRequest, outcome: WriterOutcomeName, error: KvTransceiverError): void {
     const { rid, ticket } = message;
-    this.#reports.publish(peer.endpoint, emptyReport(rid, ticket, outcome, error));
+    this.#reports.publishAnswer(peer.endpoint, emptyReport(rid, ticket, outcome, error));
   }
 
   #refuseEarly(early: EarlyRequest, error: KvTransceiverError): void {

@@ -79,6 +79,8 @@ export class Sender {
   readonly #notes: ArmedReports;
   readonly #early: EarlyRequests;
   readonly #sessions = new Map<bigint, TxSession>();
+  /** Requests that had a session here, or were cancelled before: none of them gets another. */
+  readonly #seen = new WeakSet<LlmRequest>();
   /** Rid -> why it ended; null = completed. */
   readonly #retired = new BoundedMap<bigint, KvTransceiverError | null>(REMEMBERED_ENDS);
   /** Ticket -> whose it is, of the receivers of live sessions. */
@@ -128,12 +130,17 @@ export class Sender {
       for (const receiver of session.receivers.values()) endpoints.add(receiver.peer.endpoint);
   }
 
-  /** False until every expected receiver asked. A request that can never be sent settles as failed instead. */
+  /**
+   * False until every expected receiver asked, and once the request has ended. One that can never be sent settles as failed instead, or has no
+   * session at all: nothing would end a wait for that.
+   * @throws SessionRetiredError when another request of this id has ended
+   */
   receiverReady(request: LlmRequest): boolean {
     const rid = requestKey(request);
     const session = this.#liveOf(rid, request);
-    if (session !== undefined) return session.outcome === null && session.receiverReady;
-    if (this.#retired.has(rid)) return false;
+    if (session?.request === request) return session.outcome === null && session.receiverReady;
+    if (this.#seen.has(request)) return false;
+    if (session !== undefined || this.#retired.has(rid)) throw this.#retiredError(rid, request);
     return this.#create(rid, request).receiverReady;
   }
 
@@ -163,6 +170,7 @@ export class Sender {
     // Another request of the same id was refused, and nothing of the one that is here is its to end.
     if (session !== undefined && session.request !== request) return true;
     if (session === undefined) {
+      this.#seen.add(request);
       if (!this.#retired.has(rid)) {
         const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: rid.toString(), drained: true });
         this.#retired.set(rid, error);
@@ -294,13 +302,21 @@ export class Sender {
 
   #session(request: LlmRequest): TxSession {
     const rid = requestKey(request);
-    const session = this.#liveOf(rid, request) ?? (this.#retired.has(rid) ? undefined : this.#create(rid, request));
+    const hasEnded = this.#retired.has(rid) || this.#seen.has(request);
+    const session = this.#liveOf(rid, request) ?? (hasEnded ? undefined : this.#create(rid, request));
     if (session !== undefined && session.outcome === null) return session;
-    const why = session?.error ?? this.#retired.get(rid) ?? null;
-    throw new SessionRetiredError(
-      `request ${rid}: its transfer already ended${why === null ? '' : ` (${why.message})`}`,
-      { requestId: rid.toString(), cause: why ?? undefined },
-    );
+    throw this.#retiredError(rid, request);
+  }
+
+  #retiredError(rid: bigint, request: LlmRequest): SessionRetiredError {
+    const why = this.#sessions.get(rid)?.error ?? this.#retired.get(rid) ?? null;
+    const ended = this.#seen.has(request)
+      ? 'its transfer already ended'
+      : `a request of this id already ended here: an id is for one request, submit it again under a new one`;
+    return new SessionRetiredError(`request ${rid}: ${ended}${why === null ? '' : ` (${why.message})`}`, {
+      requestId: rid.toString(),
+      cause: why ?? undefined,
+    });
   }
 
   /** @throws ArgumentError when the id is another request's: its slices would be taken for this one's */
@@ -316,6 +332,7 @@ export class Sender {
   /** @throws ArgumentError, RequestTooLargeError for what cannot travel */
   #create(rid: bigint, request: LlmRequest): TxSession {
     requireTransferable(request);
+    this.#seen.add(request);
     const clocks = new RequestClocks(this.#o.clock, this.#o.limits);
     const session = new TxSession(rid, request, clocks, this.#o.clock.now());
     this.#sessions.set(rid, session);
@@ -455,17 +472,19 @@ export class Sender {
     if (session.auxSlot === null) {
       // Every slot is in use: the next completion frees one and the sweep tries again; the transfer clock bounds it.
       if (this.#o.aux.freeCount === 0) return;
-      session.auxSlot = this.#o.aux.allocate();
+      const slot = this.#o.aux.allocate();
       try {
-        this.#o.aux.pack(session.auxSlot, {
+        this.#o.aux.pack(slot, {
           firstTokens: [firstToken],
           firstLogProbs: request.outputLogProbs?.slice(0, 1) ?? [],
           draftTokens: request.disagg?.draftTokens ?? [],
           promptLen: request.promptTokens.length,
           cachedTokens: request.prepopulatedLen,
         });
+        session.auxSlot = slot;
       } catch (cause) {
-        // The slot stays the session's until it closes, and nothing is sent out of it.
+        // Nothing was sent out of it, nor will be: what it holds is not this request's.
+        this.#o.aux.free(slot);
         this.#end(session, 'failed', this.#o.guard.caught(`aux of request ${session.rid}`, cause));
         return;
       }

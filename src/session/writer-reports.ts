@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.js';
 import { type KvTransceiverError, ResourceError } from '../errors.js';
 import type { WriterOutcomeName, WriterReport } from '../wire/messages.js';
+import { AnswerRoom } from './answer-room.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel, Correspondent } from './control-channel.js';
 import type { Counters } from './counters.js';
@@ -14,6 +15,8 @@ interface OpenReport {
   readonly endpoint: string;
   readonly report: WriterReport;
   readonly expiresAtMs: number;
+  /** It answers an early question, and has its place in the room for those. */
+  readonly isAnswer: boolean;
 }
 
 /**
@@ -29,6 +32,7 @@ export class WriterReports {
   readonly #repeater: Repeater<bigint>;
   readonly #known = new SharedBoundedMap<bigint, WriterReport>(REMEMBERED_REPORTS);
   readonly #open = new Map<bigint, OpenReport>();
+  readonly #answers = new AnswerRoom();
 
   constructor(options: {
     readonly channel: ControlChannel;
@@ -60,8 +64,22 @@ export class WriterReports {
   /** Sends until acknowledged, bounded by the transfer timeout. */
   publish(endpoint: string, report: WriterReport): void {
     this.#known.set(report.ticket, report, endpoint);
-    this.#open.set(report.ticket, { endpoint, report, expiresAtMs: this.#clock.now() + this.#repeatForMs });
-    this.#repeater.start(report.ticket, () => this.#channel.send(endpoint, report));
+    this.#repeat(endpoint, report, false);
+  }
+
+  /**
+   * The same, for a question that was accepted before its request came, as long as there is room: this peer decides how many there are, not we.
+   * Beyond it the answer is sent once, and remembered for whoever asks how it goes.
+   */
+  publishAnswer(endpoint: string, report: WriterReport): void {
+    this.#known.set(report.ticket, report, endpoint);
+    this.#stop(report.ticket);
+    const room = this.#answers.take(endpoint);
+    if (room === 'taken') this.#repeat(endpoint, report, true);
+    else {
+      this.#counters.add(`early_answers_${room}`);
+      this.#channel.send(endpoint, report);
+    }
   }
 
   /** For a peer that is gone: nobody to send it to, but should it ask again, this is the answer. */
@@ -104,11 +122,27 @@ export class WriterReports {
   close(): void {
     this.#repeater.stopAll();
     this.#open.clear();
+    this.#answers.clear();
+  }
+
+  #repeat(endpoint: string, report: WriterReport, isAnswer: boolean): void {
+    const { ticket } = report;
+    // One report a ticket is repeated, the newest.
+    this.#forget(ticket);
+    this.#open.set(ticket, { endpoint, report, expiresAtMs: this.#clock.now() + this.#repeatForMs, isAnswer });
+    this.#repeater.start(ticket, () => this.#channel.send(endpoint, report));
   }
 
   #stop(ticket: bigint): void {
-    this.#open.delete(ticket);
+    this.#forget(ticket);
     this.#repeater.stop(ticket);
+  }
+
+  #forget(ticket: bigint): void {
+    const open = this.#open.get(ticket);
+    if (open === undefined) return;
+    this.#open.delete(ticket);
+    if (open.isAnswer) this.#answers.giveBack(open.endpoint);
   }
 }
 

@@ -36,6 +36,7 @@ function groupFields(group: PageTableGroup): Record<string, unknown> {
     kind: group.kind,
     windowSize: group.windowSize,
     ...(group.sinkTokens === undefined ? {} : { sinkTokens: group.sinkTokens }),
+    ...(group.auxLayout === undefined ? {} : { auxLayout: group.auxLayout }),
     tokensPerBlock: group.tokensPerBlock,
     slotCount: group.slotCount,
     views: group.views.map((view) => ({

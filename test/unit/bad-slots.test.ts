@@ -106,10 +106,35 @@ describe('one destination slot for two blocks', () => {
       [[0x7fffffff, 3, 0x7fffffff], 0x7fffffff],
       [[0x7ffffffe, 0x7fffffff], HOLE],
       [[5, 5], 5],
+      // Alike in all but the bits above those of one part.
+      [[7, 2 ** 23 + 7, 2 ** 24 + 7, 2 ** 30 + 7, HOLE, HOLE], HOLE],
+      [[7, 2 ** 23 + 7, HOLE, 2 ** 30 + 7, 2 ** 23 + 7], 2 ** 23 + 7],
+      [[2 ** 23 - 1, 2 ** 23, 2 ** 23 - 1], 2 ** 23 - 1],
+      [[0, 2 ** 30, 0], 0],
     ];
     for (const [slots, expected] of [...cases, ...cases])
       expect(repeatedSlot(Int32Array.from(slots)), String(slots)).toBe(expected);
     expect(repeatedSlot(Int32Array.of(4, 7, 8, 7, 4), 1, 3)).toBe(HOLE);
+    expect(repeatedSlot(Int32Array.of(4, 7, 2 ** 29, 7, 4), 1, 3)).toBe(HOLE);
+    expect(repeatedSlot(Int32Array.of(4, 7, 2 ** 29, 7, 4), 1, 4)).toBe(7);
+  });
+
+  it('costs a slot no more when a peer chose it large', () => {
+    const count = 2 ** 19;
+    const cpuMs = (slotOf: (i: number) => number): number => {
+      const slots = Int32Array.from({ length: count }, (_, i) => slotOf(i));
+      const runs = Array.from({ length: 5 }, () => {
+        const before = process.cpuUsage();
+        expect(repeatedSlot(slots)).toBe(HOLE);
+        const { user, system } = process.cpuUsage(before);
+        return (user + system) / 1000;
+      });
+      return Math.min(...runs);
+    };
+    // Spread over every part, in an order that meets none of them twice in a row. A set of them took 100 ms and more.
+    const large = cpuMs((i) => (i % 256) * 2 ** 23 + ((i * 1021) % 2 ** 23));
+    const small = cpuMs((i) => i * 15);
+    expect(large, `${small} ms for small ones`).toBeLessThan(small * 10 + 40);
   });
 });
 

@@ -4,9 +4,11 @@ import {
   buildPageTable,
   explainCompatibility,
   type GroupSpec,
+  mapPeer,
   mapRanks,
   type PageTableSpec,
   type RankInfo,
+  validatePageTable,
   withAux,
 } from '../../src/mapping/index.js';
 
@@ -115,6 +117,30 @@ describe('explainCompatibility', () => {
     expect(fields(withSlots(512), withSlots(512))).toEqual([]);
     expect(fields(withSlots(512), info())).toEqual([]);
     expect(fields(withSlots(512), withSlots(256))).toEqual(['aux.aux.headDim']);
+  });
+
+  it('refuses another way to pack aux slots, and says who is behind; a table that does not say packs them the first way', () => {
+    const packed = (auxLayout?: number) => {
+      const plain = info();
+      const pageTable = withAux(plain.pageTable, { base: 1 << 20, slotBytes: 512, slotCount: 2 });
+      const { auxLayout: ours, ...aux } = pageTable.aux as NonNullable<typeof pageTable.aux>;
+      expect(ours).toBe(2);
+      return {
+        ...plain,
+        pageTable: validatePageTable({ ...pageTable, aux: auxLayout === undefined ? aux : { ...aux, auxLayout } }),
+      };
+    };
+    expect(fields(packed(2), packed(2))).toEqual([]);
+    expect(fields(packed(), packed(1))).toEqual([]);
+    expect(explainCompatibility(packed(2), packed())).toMatchObject([
+      { field: 'aux.auxLayout', a: '2', b: '1', whichSideToChange: expect.stringMatching(/^b: /) },
+    ]);
+    expect(explainCompatibility(packed(2), packed(3))).toMatchObject([
+      { field: 'aux.auxLayout', a: '2', b: '3', whichSideToChange: expect.stringMatching(/^a: /) },
+    ]);
+    expect(() => packed(0)).toThrow(/aux\.auxLayout/);
+    expect(() => packed(1.5)).toThrow(/aux\.auxLayout/);
+    expect(() => mapPeer(packed(2).pageTable, packed(1).pageTable)).toThrow(CompatibilityError);
   });
 
   it.each([

@@ -15,7 +15,7 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a report is sent once',
     file: REPORTS,
-    find: 'this.#repeater.start(report.ticket, () => this.#channel.send(endpoint, report));',
+    find: 'this.#repeater.start(ticket, () => this.#channel.send(endpoint, report));',
     replace: 'this.#channel.send(endpoint, report);',
   },
   {
@@ -51,8 +51,8 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'the first repeat is forgotten',
     file: REPEATER,
-    find: 'entry.timer = this.#arm(key, send, Math.min(delayMs * 2, REPEAT_MAX_MS));\n      send();',
-    replace: 'send();',
+    find: 'this.#enter(key, entry, Math.min(stage + 1, WAITS_MS.length - 1));',
+    replace: '',
   },
   {
     name: 'a new process at an endpoint is taken for the old one',

@@ -128,7 +128,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'an ended request is created again by a late slice',
     file: FILE,
-    find: '(this.#retired.has(rid) ? undefined : this.#create(rid, request))',
+    find: '(hasEnded ? undefined : this.#create(rid, request))',
     replace: 'this.#create(rid, request)',
   },
   {
@@ -183,7 +183,7 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the answer to an accepted early question is sent once',
     file: QUESTIONS,
-    find: 'this.#reports.publish(peer.endpoint, emptyReport(rid, ticket, outcome, error));',
+    find: 'this.#reports.publishAnswer(peer.endpoint, emptyReport(rid, ticket, outcome, error));',
     replace: 'this.#reports.answer(peer, emptyReport(rid, ticket, outcome, error));',
   },
   {

@@ -64,6 +64,22 @@ describe('a HELLO with a page table that cannot be', () => {
     await completes(world, sent, received);
   });
 
+  it('of a version that packs aux in another way: refused as one that does not fit, before anything is sent', async () => {
+    const { world, context, generation, sent, received } = await underWay();
+    const { liar } = greetsWith(world, context, generation, (table) => {
+      // As the first version says it: not at all.
+      delete (table['aux'] as Record<string, unknown>)['auxLayout'];
+    });
+    await world.run(50);
+    expect(liar.heard.filter(({ type }) => type === 'HELLO_ACK')).toMatchObject([
+      {
+        answer: { accepted: false, findings: [{ field: 'aux.auxLayout', whichSideToChange: expect.any(String) }] },
+      },
+    ]);
+    expect(context.transceiver.stats().counters).toMatchObject({ hello_refused: 1 });
+    await completes(world, sent, received);
+  });
+
   it('two thousand of them change nothing for the others, and leave nothing', async () => {
     const { world, context, generation, sent, received } = await underWay();
     const { hello } = helloOf(world, generation);

@@ -60,6 +60,56 @@ describe('Repeater', () => {
   });
 });
 
+describe('a Repeater of many', () => {
+  it('has one timer, and each is sent at its own times', () => {
+    const clock = new FakeClock(0);
+    const repeater = new Repeater<bigint>(clock);
+    const sent = new Map<bigint, number[]>();
+    for (let i = 0n; i < 50n; i += 1n) {
+      sent.set(i, []);
+      repeater.start(i, () => void sent.get(i)?.push(clock.now() - Number(i) * 10));
+      expect(clock.pendingTimerCount).toBe(1);
+      clock.advance(10);
+    }
+    clock.advance(8000);
+    for (let i = 0n; i < 50n; i += 1n)
+      expect(sent.get(i)?.slice(0, 7), String(i)).toEqual([0, 250, 750, 1750, 3750, 5750, 7750]);
+    expect(clock.pendingTimerCount).toBe(1);
+    // A young one does not wait for the next of the old ones.
+    const started = clock.now();
+    const times: number[] = [];
+    repeater.start(100n, () => void times.push(clock.now() - started));
+    for (let i = 0n; i < 50n; i += 1n) repeater.stop(i);
+    clock.advance(800);
+    expect(times).toEqual([0, 250, 750]);
+    repeater.stop(100n);
+    expect([repeater.runningCount, clock.pendingTimerCount]).toEqual([0, 0]);
+  });
+
+  it('one that cannot be sent, and one that stops others, keep nobody waiting', () => {
+    const clock = new FakeClock(0);
+    const repeater = new Repeater(clock);
+    const sent: string[] = [];
+    let broken = false;
+    repeater.start('a', () => {
+      if (broken) throw new Error('not now');
+      sent.push('a');
+    });
+    repeater.start('b', () => {
+      sent.push('b');
+      if (sent.length > 3) repeater.stop('c');
+    });
+    repeater.start('c', () => void sent.push('c'));
+    broken = true;
+    expect(() => clock.advance(250)).toThrow('not now');
+    broken = false;
+    clock.advance(0);
+    expect(sent).toEqual(['a', 'b', 'c', 'b']);
+    clock.advance(500);
+    expect(sent).toEqual(['a', 'b', 'c', 'b', 'a', 'b']);
+  });
+});
+
 describe('RequestClocks', () => {
   const limits = { transferQueueTimeoutMs: 100, noProgressTimeoutMs: 30, kvTransferTimeoutMs: 60 };
 
