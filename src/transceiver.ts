@@ -9,6 +9,7 @@ import type { CacheTransceiver, SendReceipt, Settled } from './session/cache-tra
 import { CallbackGuard } from './session/callback-guard.js';
 import { ControlChannel } from './session/control-channel.js';
 import { Counters } from './session/counters.js';
+import { GuardedClock } from './session/guarded-clock.js';
 import { InboundNotes } from './session/inbound-notes.js';
 import { InboundSlots } from './session/inbound-slots.js';
 import { LogShare } from './session/log-share.js';
@@ -99,36 +100,40 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #closing: Promise<TransceiverCloseReport> | null = null;
 
   constructor(parts: TransceiverParts) {
-    this.#parts = parts;
+    const counters = this.#counters;
+    const guard = new CallbackGuard({ clock: parts.clock, counters, warn: (message) => parts.log.warn(message) });
+    const clock = new GuardedClock(parts.clock, guard);
+    const log = guardedLog(parts.log, guard);
+    this.#guard = guard;
+    this.#parts = { ...parts, clock, log };
     this.#rankInfo = parts.rankInfo;
     this.#fallbacks = [...(parts.fallbacks ?? [])];
     const observers = this.#observers;
     this.#counters.onAdded = (name) => {
       if (name !== OBSERVER_FAILURES) observers.current?.onCounted(name);
     };
-    const { agent, messenger, cache, aux, clock, limits, rankInfo, newTicket, log } = parts;
+    const { agent, messenger, cache, aux, limits, rankInfo, newTicket } = parts;
     this.#ledger = new TransferLedger(cache, () => this.#signalActivity(), rankInfo);
-    const counters = this.#counters;
     this.#lossLines = new LogShare(clock);
-    const guard = new CallbackGuard({ clock, counters, warn: (message) => log.warn(message) });
-    this.#guard = guard;
     this.#complaints = new PeerComplaints({ clock, counters, onWarning: (message) => log.warn(message) });
     this.#channel = new ControlChannel({
       messenger,
       incarnation: rankInfo.incarnation,
       clock,
       counters,
+      guard,
       listeners: {
-        onMessage: (frame, origin) => guard.run(frame.message.type, () => this.#onFrame(frame, origin)),
-        onBadFrame: (error, origin) => guard.run('a bad frame', () => this.#peers.onBadFrame(error, origin)),
+        onMessage: (frame, origin) => this.#onGuardedFrame(frame, origin),
+        onBadFrame: (error, origin) => this.#peers.onBadFrame(error, origin),
       },
     });
-    const fences = new WriterFences(agent, (peer) => {
+    const onFenced = (peer: Peer): void => {
       counters.add('writers_fenced');
       const known = this.#peers.at(peer.endpoint);
       if (known?.incarnation === peer.incarnation) this.#peers.lose(known, 'its process has ended');
       this.#receiver.onWriterFenced(peer);
-    });
+    };
+    const fences = new WriterFences(agent, (peer) => guard.run(`the end of ${peer.name}`, () => onFenced(peer)));
     this.#peers = new PeerRegistry({
       channel: this.#channel,
       agent,
@@ -137,6 +142,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       newNonce: newTicket,
       busy: () => this.#busyEndpoints(),
       counters,
+      guard,
       events: {
         onReady: (peer) => {
           fences.watch(peer);
@@ -160,9 +166,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
       const flushed = isReceived ? (agent.flushInbound?.() ?? null) : null;
       if (flushed === null) publish(settled);
       else
-        flushed.then(
-          () => publish(settled),
-          (cause: unknown) => publish(unreadable(settled, cause)),
+        guard.after(
+          `the outcome of request ${settled.request.id}`,
+          // Undefined: the pages are visible. What it fails with may itself be nothing.
+          flushed.catch((cause: unknown) => cause ?? null),
+          (cause) => publish(cause === undefined ? settled : unreadable(settled, cause)),
         );
     };
     const [ledger, channel] = [this.#ledger, this.#channel];
@@ -189,12 +197,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       forget: (peer, why) => this.#peers.lose(peer, why),
       onWarning: (message) => log.warn(message),
     });
-    agent.onAdvice?.((message) => {
-      log.warn(message);
-      const notice: FallbackNotice = { source: 'agent', message };
-      if (this.#fallbacks.push(notice) > MAX_FALLBACKS) this.#fallbacks.pop();
-      observers.current?.onFallback(notice);
-    });
+    agent.onAdvice?.((message) => guard.run('advice', () => this.#onAdvice(message)));
     agent.onCompletions((batch) => guard.run('completions', () => this.#sender.onCompletions(batch)));
     const notes = new InboundNotes({
       counters,
@@ -203,7 +206,12 @@ export class KvCacheTransceiver implements CacheTransceiver {
         const watched = fences.of(peerId);
         return watched === null ? null : this.#peers.speaker(watched);
       },
-      onReport: (peer, report) => this.#receiver.onNotedReport(peer, report),
+      onReport: (peer, report) =>
+        guard.runFor(
+          report.rid,
+          () => this.#receiver.onNotedReport(peer, report),
+          (error) => this.#receiver.failed(peer, report, error),
+        ),
       onReportSoon: (peer, report) => this.#receiver.onReportSoon(peer, report),
     });
     agent.onNote?.((peerId, bytes) => {
@@ -377,6 +385,32 @@ export class KvCacheTransceiver implements CacheTransceiver {
     return this.#sender.hasOpenReports((endpoint) => this.#peers.at(endpoint) !== null);
   }
 
+  /** What a frame of a peer sets off ends the request that it is about, and no other. */
+  #onGuardedFrame(frame: Frame, origin: FrameOrigin): void {
+    const { message, incarnation } = frame;
+    if (!('ticket' in message)) {
+      this.#guard.run(message.type, () => this.#onFrame(frame, origin));
+      return;
+    }
+    this.#guard.runFor(
+      message.rid,
+      () => this.#onFrame(frame, origin),
+      (error) => {
+        const from = this.#peers.sender(incarnation, origin);
+        if (from === null) return;
+        this.#sender.failed(from, message, error);
+        this.#receiver.failed(from, message, error);
+      },
+    );
+  }
+
+  #onAdvice(message: string): void {
+    this.#parts.log.warn(message);
+    const notice: FallbackNotice = { source: 'agent', message };
+    if (this.#fallbacks.push(notice) > MAX_FALLBACKS) this.#fallbacks.pop();
+    this.#observers.current?.onFallback(notice);
+  }
+
   #onFrame(frame: Frame, origin: FrameOrigin): void {
     if (this.#lifecycle === 'closed') return;
     const { message, incarnation, major, minor } = frame;
@@ -504,13 +538,22 @@ export class KvCacheTransceiver implements CacheTransceiver {
     this.#activityPending = true;
     queueMicrotask(() => {
       this.#activityPending = false;
-      this.#listener?.();
+      const listener = this.#listener;
+      if (listener !== null) this.#guard.run('the listener of onActivity', listener);
     });
   }
 
   #requireOpen(): void {
     if (this.#lifecycle !== 'open') throw new StateError(`the transceiver at ${this.endpoint} is ${this.#lifecycle}`);
   }
+}
+
+/** A line that cannot be written costs nothing but itself. */
+function guardedLog(log: TransceiverLog, guard: CallbackGuard): TransceiverLog {
+  return {
+    warn: (message) => void guard.run('the log', () => log.warn(message)),
+    info: (message) => void guard.run('the log', () => log.info(message)),
+  };
 }
 
 /** The pages arrived, but nothing says that this GPU's kernels would see them. */

@@ -377,17 +377,9 @@ class NativeTransferAgent implements TransferAgent {
     const ofSubmissions: SubmissionNotice[] = [];
     for (const notice of notices) {
       if (isOfSubmission(notice)) ofSubmissions.push(notice);
-      else this.#hear(notice);
+      else callListener(() => this.#hear(notice));
     }
-    if (ofSubmissions.length === 0) return;
-    try {
-      this.#listener?.(ofSubmissions);
-    } catch (error) {
-      // Its owner's bug: it surfaces as an uncaught exception, and the others are still delivered.
-      queueMicrotask(() => {
-        throw error;
-      });
-    }
+    if (ofSubmissions.length > 0) callListener(() => this.#listener?.(ofSubmissions));
   }
 
   #hear(notice: Exclude<NativeNotice, SubmissionNotice>): void {
@@ -431,6 +423,17 @@ class NativeTransferAgent implements TransferAgent {
       at += slotPairs.length;
     }
     return this.#pairs;
+  }
+}
+
+/** What a listener throws is its owner's bug: it surfaces as an uncaught exception, and the others are still delivered. */
+function callListener(call: () => void): void {
+  try {
+    call();
+  } catch (error) {
+    queueMicrotask(() => {
+      throw error;
+    });
   }
 }
 

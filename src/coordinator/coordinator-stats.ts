@@ -17,6 +17,8 @@ export interface CoordinatorServerStats {
 export interface CoordinatorStats {
   /** Requests that some server still works on. */
   readonly live: number;
+  /** Errors that a handler, a server or this package itself threw: the requests that they belonged to have failed, and each is a warning. */
+  readonly internalErrors: number;
   readonly context: readonly CoordinatorServerStats[];
   readonly generation: readonly CoordinatorServerStats[];
 }

@@ -3,12 +3,14 @@ import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
 import type { DisaggregatedParams, ScheduleStyle } from '../executor/request.js';
 import { typedError } from '../executor/typed-error.js';
+import type { CallbackGuard } from '../session/callback-guard.js';
 import type { CoordinatorRequest } from './coordinator-request.js';
 import type { DisaggServer, ServerCall, ServerEvents, ServerResult } from './disagg-server.js';
 
 /** One try of a request on one pair of servers. */
 export interface AttemptOptions {
   readonly clock: Clock;
+  readonly guard: CallbackGuard;
   readonly id: bigint;
   readonly request: CoordinatorRequest;
   readonly scheduleStyle: ScheduleStyle;
@@ -45,6 +47,7 @@ export const USAGE_LIMIT_MS = 1000;
  * Role: one try of a request on its two servers.
  * Invariant: one outcome. The first side that fails decides it, and the other one is cancelled at once; a cancel of the user's decides when
  *   both sides ended, because a generation that was already complete stays complete.
+ * Errors: what the user's handler throws ends the try; a server that cannot cancel is not waited for.
  * Ordering: tokens go out as they come; the result of a complete generation waits, for a bounded time, until the context server has said its usage.
  */
 export class DisaggAttempt {
@@ -77,12 +80,12 @@ export class DisaggAttempt {
 
   start(): void {
     if (this.#o.scheduleStyle === 'context_first') {
-      this.#submit('context', this.#params('context_only'));
+      this.#submit('context', () => this.#params('context_only'));
       return;
     }
     // The generation server has the longer way to its first write: it asks before the context server can be ready.
-    this.#submit('generation', this.#params('generation_only'));
-    if (this.#phase === 'running') this.#submit('context', this.#params('context_only'));
+    this.#submit('generation', () => this.#params('generation_only'));
+    if (this.#phase === 'running') this.#submit('context', () => this.#params('context_only'));
   }
 
   /** Ends the request for its user, on both servers. Idempotent; a no-op after the outcome. */
@@ -107,7 +110,7 @@ export class DisaggAttempt {
     };
   }
 
-  #submit(side: Side, params: DisaggregatedParams): void {
+  #submit(side: Side, paramsOf: () => DisaggregatedParams): void {
     const { promptTokens, maxTokens, transferPolicy = null, sampling = null, stopTokens = [] } = this.#o.request;
     const events: ServerEvents =
       side === 'context'
@@ -116,7 +119,7 @@ export class DisaggAttempt {
     this.#running.add(side);
     let call: ServerCall;
     try {
-      const asked = { promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens };
+      const asked = { promptTokens, maxTokens, params: paramsOf(), transferPolicy, sampling, stopTokens };
       call = this.#o[side].submit(asked, events);
     } catch (error) {
       this.#onDone(side, failure(error), true);
@@ -124,22 +127,26 @@ export class DisaggAttempt {
     }
     this.#calls.set(side, call);
     // Cancelled or ended from inside `submit`: the call was not known yet.
-    if (this.#phase !== 'running') call.cancel();
-    call.done.then(
-      (result) => this.#onDone(side, result),
-      (error: unknown) => this.#onDone(side, failure(error)),
-    );
+    if (this.#phase !== 'running') this.#cancel(side);
+    const { guard } = this.#o;
+    const done = call.done.catch((error: unknown) => failure(guard.caught(`request ${this.id}`, error)));
+    guard.after(`the end of request ${this.id}`, done, (result) => this.#onDone(side, result));
   }
 
   /** Context first: the prompt is computed and its pages wait for the generation server. */
   #onAnswer(params: DisaggregatedParams): void {
     if (this.#answered || this.#o.scheduleStyle !== 'context_first') return;
     this.#answered = true;
-    if (this.#phase === 'running') this.#submit('generation', params);
+    if (this.#phase === 'running') this.#submit('generation', () => params);
   }
 
   #onToken(token: number, index: number): void {
-    if (this.#phase !== 'ended') this.#o.onToken(token, index);
+    if (this.#phase === 'ended') return;
+    const { guard, clock } = this.#o;
+    const error = guard.run(`onToken of request ${this.id}`, () => this.#o.onToken(token, index));
+    if (error === null) return;
+    const decided = { decidedBy: 'generation', refused: false, endedAtMs: clock.now() } as const;
+    this.#end({ ...decided, outcome: 'failed', outputTokens: [], error });
   }
 
   #onDone(side: Side, result: ServerResult, refused = false): void {
@@ -193,7 +200,12 @@ export class DisaggAttempt {
   }
 
   #cancelBoth(): void {
-    for (const side of this.#running) this.#calls.get(side)?.cancel();
+    for (const side of this.#running) this.#cancel(side);
+  }
+
+  #cancel(side: Side): void {
+    const call = this.#calls.get(side);
+    if (call !== undefined) this.#o.guard.run(`the cancel of request ${this.id}`, () => call.cancel());
   }
 }
 

@@ -1,6 +1,9 @@
 import type { Clock } from '../clock.js';
 import { ConfigError, StateError } from '../errors.js';
 import type { ScheduleStyle } from '../executor/request.js';
+import { CallbackGuard, INTERNAL_ERRORS } from '../session/callback-guard.js';
+import { Counters } from '../session/counters.js';
+import { GuardedClock } from '../session/guarded-clock.js';
 import { type CoordinatorObserver, tellSubmitted } from './coordinator-observer.js';
 import type { CoordinatorRequest, CoordinatorResult } from './coordinator-request.js';
 import { type CoordinatorStats, serverStats } from './coordinator-stats.js';
@@ -26,6 +29,8 @@ export interface DisaggCoordinatorOptions {
   readonly generationRouter?: Router;
   /** Further tries of a request that failed for a reason that may pass, before its first token. Default 1. */
   readonly maxRetries?: number;
+  /** Something an operator should see. Default: a process warning. */
+  readonly onWarning?: (message: string) => void;
 }
 
 /** A request under way. */
@@ -49,6 +54,8 @@ export class DisaggCoordinator {
   readonly contextServers: ServerPool;
   readonly generationServers: ServerPool;
   readonly #o: DisaggCoordinatorOptions;
+  readonly #counters = new Counters();
+  readonly #guard: CallbackGuard;
   readonly #live = new Set<DisaggRequest>();
   readonly #observers = new Set<CoordinatorObserver>();
   #closing = false;
@@ -61,7 +68,9 @@ export class DisaggCoordinator {
     const { context, generation, maxRetries = 1 } = options;
     if (!Number.isSafeInteger(maxRetries) || maxRetries < 0)
       throw new ConfigError(`maxRetries is ${maxRetries}; it must be a whole number from 0 on`);
-    this.#o = options;
+    const { clock, onWarning = (message) => process.emitWarning(`kv-transceiver: ${message}`) } = options;
+    this.#guard = new CallbackGuard({ clock, counters: this.#counters, warn: onWarning });
+    this.#o = { ...options, clock: new GuardedClock(clock, this.#guard) };
     this.contextServers = new ServerPool('context', options.contextRouter ?? new RoundRobinRouter());
     this.generationServers = new ServerPool('generation', options.generationRouter ?? new RoundRobinRouter());
     for (const server of listed(context)) this.contextServers.add(server);
@@ -83,6 +92,7 @@ export class DisaggCoordinator {
   stats(): CoordinatorStats {
     return {
       live: this.#live.size,
+      internalErrors: this.#counters.get(INTERNAL_ERRORS),
       context: this.contextServers.status().map(serverStats),
       generation: this.generationServers.status().map(serverStats),
     };
@@ -95,6 +105,7 @@ export class DisaggCoordinator {
     const watched = this.#observers.size === 0 ? null : tellSubmitted(this.#observers, request, clock.now());
     const call = new DisaggRequest({
       clock,
+      guard: this.#guard,
       ids,
       request: watched?.request ?? request,
       scheduleStyle: request.scheduleStyle ?? this.#o.scheduleStyle,

@@ -2,6 +2,7 @@ import type { Clock } from '../clock.js';
 import { type KvTransceiverError, StateError, TransferError } from '../errors.js';
 import type { ScheduleStyle } from '../executor/request.js';
 import { typedError } from '../executor/typed-error.js';
+import type { CallbackGuard } from '../session/callback-guard.js';
 import type { CoordinatorRequest, CoordinatorResult } from './coordinator-request.js';
 import { type AttemptResult, DisaggAttempt } from './disagg-attempt.js';
 import type { DisaggServer } from './disagg-server.js';
@@ -10,6 +11,7 @@ import type { SnowflakeIds } from './snowflake-ids.js';
 
 export interface DisaggRequestOptions {
   readonly clock: Clock;
+  readonly guard: CallbackGuard;
   readonly ids: SnowflakeIds;
   readonly request: CoordinatorRequest;
   readonly scheduleStyle: ScheduleStyle;
@@ -55,24 +57,8 @@ export class DisaggRequest {
   }
 
   start(): void {
-    this.#attempts += 1;
-    let context: ServerLease | null = null;
-    let generation: ServerLease;
-    try {
-      context = this.#o.context.lease(this.#o.request, this.#failedServers);
-      generation = this.#o.generation.lease(this.#o.request, this.#failedServers);
-    } catch (error) {
-      context?.end();
-      this.#finish({
-        outcome: 'failed',
-        outputTokens: [],
-        error: typedError(error, 'routing failed'),
-        cachedTokens: 0,
-        endedAtMs: this.#o.clock.now(),
-      });
-      return;
-    }
-    this.#run(context, generation);
+    const error = this.#o.guard.run(`a try of request ${this.#id}`, () => this.#try());
+    if (error !== null) this.#fail(error);
   }
 
   /** Ends the request for its user, on both servers. Idempotent; a no-op after the outcome. */
@@ -81,10 +67,26 @@ export class DisaggRequest {
     this.#attempt?.cancel();
   }
 
+  #try(): void {
+    this.#attempts += 1;
+    let context: ServerLease | null = null;
+    let generation: ServerLease;
+    try {
+      context = this.#o.context.lease(this.#o.request, this.#failedServers);
+      generation = this.#o.generation.lease(this.#o.request, this.#failedServers);
+    } catch (error) {
+      context?.end();
+      this.#fail(typedError(error, 'routing failed'));
+      return;
+    }
+    this.#run(context, generation);
+  }
+
   #run(context: ServerLease, generation: ServerLease): void {
     const { request, scheduleStyle } = this.#o;
     const attempt = new DisaggAttempt({
       clock: this.#o.clock,
+      guard: this.#o.guard,
       id: this.#id,
       request,
       scheduleStyle,
@@ -102,7 +104,14 @@ export class DisaggRequest {
         generation.end();
       }),
     );
-    void attempt.result.then((result) => this.#judge(result, context.server, generation.server));
+    const { guard } = this.#o;
+    guard.after(`the outcome of request ${this.#id}`, attempt.result, (result) => {
+      const error = guard.run(`the outcome of request ${this.#id}`, () =>
+        this.#judge(result, context.server, generation.server),
+      );
+      // Whether it could be tried again, a handler of its user's had a say in.
+      if (error !== null) this.#finish({ ...result, outcome: 'failed', error });
+    });
     attempt.start();
   }
 
@@ -131,6 +140,10 @@ export class DisaggRequest {
   #takeBackTokens(): boolean {
     const { onToken, takeBackTokens } = this.#o.request;
     return takeBackTokens === undefined ? onToken === undefined : takeBackTokens();
+  }
+
+  #fail(error: KvTransceiverError): void {
+    this.#finish({ outcome: 'failed', outputTokens: [], error, cachedTokens: 0, endedAtMs: this.#o.clock.now() });
   }
 
   #finish(result: Pick<AttemptResult, 'outcome' | 'outputTokens' | 'error' | 'cachedTokens' | 'endedAtMs'>): void {

@@ -108,11 +108,21 @@ export class EventSink {
     try {
       call();
     } catch (error) {
-      if (this.#common.onHandlerError === undefined) {
-        process.emitWarning(`kv-transceiver: handler ${handler} threw: ${String(error)}`);
-      } else {
-        this.#common.onHandlerError(error, handler);
-      }
+      if (this.#common.onHandlerError === undefined) warnOf(handler, error);
+      else this.#tellHandlerError(error, handler);
     }
   }
+
+  #tellHandlerError(error: unknown, handler: string): void {
+    try {
+      this.#common.onHandlerError?.(error, handler);
+    } catch (second) {
+      warnOf(handler, error);
+      warnOf('onHandlerError', second);
+    }
+  }
+}
+
+function warnOf(handler: string, error: unknown): void {
+  process.emitWarning(`kv-transceiver: handler ${handler} threw: ${String(error)}`);
 }

@@ -1,4 +1,5 @@
 import { type KvTransceiverError, ResourceError, StateError } from '../errors.js';
+import type { CallbackGuard } from '../session/callback-guard.js';
 import type { TurnBudget } from '../turn-budget.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { ContextTransfer } from './context-transfer.js';
@@ -11,7 +12,6 @@ import type { Entry, RequestTable } from './request-table.js';
 import { planStep, type SchedulerLimits, type StepPlan } from './scheduler.js';
 import type { StepPipeline } from './step-pipeline.js';
 import type { TransferOutcomes } from './transfer-outcomes.js';
-import { typedError } from './typed-error.js';
 import type { WakeSignal } from './wake-signal.js';
 
 export interface ExecutorLoopOptions {
@@ -27,6 +27,7 @@ export interface ExecutorLoopOptions {
   readonly pipeline: StepPipeline;
   readonly events: EventSink;
   readonly wake: WakeSignal;
+  readonly guard: CallbackGuard;
   /** Null on a server of one rank. */
   readonly ranks: RankConsensus | null;
   readonly housekeepingIntervalMs: number;
@@ -88,23 +89,30 @@ export class ExecutorLoop {
     // Whoever made the executor goes on before the first turn.
     await turns.nextTurn();
     // The first exchange is entered when some rank has a request: the other ranks may start a while later.
-    if (ranks !== null) await this.#rest();
+    if (ranks !== null) await this.#safely(() => this.#rest());
     while (!this.#ended()) {
       this.#turns += 1;
       let acted = false;
-      try {
+      await this.#safely(async () => {
         acted = await this.#turn();
-      } catch (error) {
-        // A stage must not throw; if one does, every request still gets its one outcome and the loop lives on.
-        this.#abandonAll(typedError(error, 'the executor loop failed'));
-        acted = !this.#o.pipeline.isEmpty;
-      }
-      if (acted) await turns.nextTurn();
-      else if (!this.#ended()) await this.#rest();
+      });
+      if (acted || !this.#o.pipeline.isEmpty) await turns.nextTurn();
+      else if (!this.#ended()) await this.#safely(() => this.#rest());
     }
     // The others must not wait for a rank that is gone.
-    if (ranks?.hasParted === false) await ranks.cross({ leaving: true });
+    if (ranks?.hasParted === false) await this.#safely(() => ranks.cross({ leaving: true }));
     this.#phase = 'closed';
+  }
+
+  /** A stage must not throw; if one does, every request still gets its one outcome and the loop lives on. */
+  async #safely(stage: () => Promise<void>): Promise<void> {
+    try {
+      await stage();
+    } catch (cause) {
+      this.#abandonAll(this.#o.guard.caught('the executor loop failed', cause));
+      // Also when it fails at once each time: others must have their turn.
+      await this.#o.turns.nextTurn();
+    }
   }
 
   /** No new requests come; the loop ends with the last live one. */
@@ -234,14 +242,12 @@ export class ExecutorLoop {
   }
 
   #abandonAll(error: KvTransceiverError): void {
-    const { table, endings } = this.#o;
+    const { table, endings, guard } = this.#o;
     for (const entry of table.all()) {
-      try {
-        endings.abandon(entry, error);
-      } catch (cause) {
-        // The transceiver refused to cancel; the outcome must come all the same.
-        endings.fail(entry, typedError(cause, error.message));
-      }
+      const { id } = entry.request;
+      const refused = guard.run(`the end of request ${id}`, () => endings.abandon(entry, error));
+      // The transceiver refused to cancel; the outcome must come all the same.
+      if (refused !== null) guard.run(`the failure of request ${id}`, () => endings.fail(entry, refused));
     }
   }
 }

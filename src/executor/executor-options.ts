@@ -52,6 +52,8 @@ export interface ExecutorStats {
   readonly steps: number;
   readonly live: number;
   readonly requestsByState: Readonly<Record<RequestState, number>>;
+  /** Errors of this package, or of what is plugged in, that its loop or a timer met: what they belonged to has failed, and each is a warning. */
+  readonly internalErrors: number;
   /** Null on a server of one rank. */
   readonly rankGroup: RankGroupStats | null;
 }

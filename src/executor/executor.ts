@@ -1,6 +1,9 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import { ArgumentError, StateError } from '../errors.js';
+import { CallbackGuard, INTERNAL_ERRORS } from '../session/callback-guard.js';
+import { Counters } from '../session/counters.js';
+import { GuardedClock } from '../session/guarded-clock.js';
 import { TurnBudget } from '../turn-budget.js';
 import { CacheAdmission } from './cache-admission.js';
 import { ContextTransfer } from './context-transfer.js';
@@ -42,6 +45,7 @@ const TRANSFER_TIMEOUT_MS = 60_000;
 export class Executor {
   readonly #clock: Clock;
   readonly #events: EventSink;
+  readonly #counters = new Counters();
   readonly #table: RequestTable;
   readonly #admission: CacheAdmission;
   readonly #context: ContextTransfer;
@@ -55,11 +59,14 @@ export class Executor {
   /** Starts the loop. @throws ConfigError for limits out of range, or a schedule that the engine cannot run */
   constructor(options: ExecutorOptions) {
     checkExecutorOptions(options);
-    const { clock, cache, transceiver, engine, limits, schedule = 'plain' } = options;
+    const { cache, transceiver, engine, limits, schedule = 'plain' } = options;
+    const events = new EventSink(options.events ?? {});
+    const warn = (message: string): void => events.warning(message);
+    const guard = new CallbackGuard({ clock: options.clock, counters: this.#counters, warn });
+    const clock = new GuardedClock(options.clock, guard);
     const table = new RequestTable(cache.tokensPerBlock);
     const wake = new WakeSignal(clock);
     const turns = new TurnBudget(clock);
-    const events = new EventSink(options.events ?? {});
     const stepsInFlight = STEPS_IN_FLIGHT[schedule];
     const admission: CacheAdmission = new CacheAdmission({
       cache,
@@ -85,12 +92,12 @@ export class Executor {
         if (entry !== undefined) endings.abandon(entry, error);
       },
     });
-    const endings: RequestEndings = new RequestEndings({ clock, table, admission, transceiver, events });
+    const endings: RequestEndings = new RequestEndings({ clock, guard, table, admission, transceiver, events });
     const tokens = new TokenDelivery(clock, events);
     const moves: PageMoves = new PageMoves({ cache, endings, onOver: () => wake.raise() });
     const context = new ContextTransfer({ turns, table, transceiver, endings, moves });
     const identity = options.identity ?? { endpoint: null, dpRank: null };
-    const ranks = this.#joinRanks(options, { table, endings, events });
+    const ranks = this.#joinRanks({ ...options, clock }, { table, endings, events });
     const generation = new GenerationTransfer({
       turns,
       table,
@@ -141,13 +148,15 @@ export class Executor {
       pipeline,
       events,
       wake,
+      guard,
       ranks,
       housekeepingIntervalMs: options.housekeepingIntervalMs ?? HOUSEKEEPING_INTERVAL_MS,
     });
-    transceiver.onActivity(() => {
+    const onActivity = (): void => {
       context.activity();
       wake.raise();
-    });
+    };
+    transceiver.onActivity(() => void guard.run('activity', onActivity));
     this.#ended = this.#loop.run();
   }
 
@@ -203,6 +212,7 @@ export class Executor {
       steps: this.#pipeline.launched,
       live: this.#loop.liveCount,
       requestsByState: this.#table.countStates(),
+      internalErrors: this.#counters.get(INTERNAL_ERRORS),
       rankGroup: this.#ranks?.stats() ?? null,
     };
   }

@@ -73,21 +73,17 @@ export class ForwardStage {
     const context = await this.#beginChunks(plan);
     const generation = await this.#beginDecodes(plan);
     if (context.length + generation.length === 0) return null;
-    let forward: ForwardResult;
     try {
-      forward = await this.#o.engine.forward({
+      const forward = await this.#o.engine.forward({
         context: context.map((work) => work.scheduled),
         generation: generation.map((work) => work.scheduled),
       });
+      // The tokens are in the requests as soon as they are known, whatever the loop does meanwhile.
+      const result = forward.tokens.then((tokens) => this.#noted(context, tokens), engineError);
+      return { context, generation, forward, result };
     } catch (error) {
       return { context, generation, forward: null, result: Promise.resolve(engineError(error)) };
     }
-    // The tokens are in the requests as soon as they are known, whatever the loop does meanwhile.
-    const result = forward.tokens.then((tokens) => {
-      this.#noteContextTokens(context, tokens);
-      return tokens;
-    }, engineError);
-    return { context, generation, forward, result };
   }
 
   /**
@@ -177,6 +173,16 @@ export class ForwardStage {
       works.push(begun({ entry, scheduled, delivers: true }));
     }
     return works;
+  }
+
+  /** What the engine hands over may be no tokens at all, which is found out by reading them. */
+  #noted(context: readonly Work[], tokens: ReadonlyMap<LlmRequest, number>): StepResult {
+    try {
+      this.#noteContextTokens(context, tokens);
+      return tokens;
+    } catch (error) {
+      return engineError(error);
+    }
   }
 
   /** The aux buffer of the last slice carries the first token: it must be there before that slice can have been delivered. */

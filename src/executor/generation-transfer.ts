@@ -126,7 +126,8 @@ export class GenerationTransfer {
       this.#o.transceiver.requestAndReceiveAsync(entry.request);
       return true;
     } catch (error) {
-      this.#o.endings.fail(entry, typedError(error, 'requestAndReceiveAsync failed'));
+      // Its context half waits for a receiver.
+      this.#o.endings.abandon(entry, typedError(error, 'requestAndReceiveAsync failed'));
       return false;
     }
   }

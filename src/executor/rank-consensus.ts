@@ -266,7 +266,8 @@ export class RankConsensus {
     } catch (error) {
       // What was applied of it is not known, so this rank may differ from the others now.
       const cause = typedError(error, 'what the ranks agreed on could not be applied');
-      void this.#o.group.close(cause.message);
+      // This rank has nothing to do with the others any more, whatever comes of it.
+      this.#o.group.close(cause.message).catch(() => {});
       this.part(cause);
       return;
     }

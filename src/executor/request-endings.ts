@@ -1,6 +1,7 @@
 import type { Clock } from '../clock.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
+import type { CallbackGuard } from '../session/callback-guard.js';
 import type { CacheAdmission } from './cache-admission.js';
 import type { EventSink, RequestOutcome } from './executor-events.js';
 import type { RequestEvent } from './request-states.js';
@@ -8,6 +9,7 @@ import type { Entry, RequestTable } from './request-table.js';
 
 export interface RequestEndingsOptions {
   readonly clock: Clock;
+  readonly guard: CallbackGuard;
   readonly table: RequestTable;
   readonly admission: CacheAdmission;
   readonly transceiver: CacheTransceiver;
@@ -53,10 +55,10 @@ export class RequestEndings {
     this.#end(entry, 'failed', 'failed');
   }
 
-  /** The executor gives up on a request whose transfer may live: its session ends, so that the other side hears of it. */
+  /** The executor gives up on a request that the other side may wait for: it hears of it, also when no transfer has begun here. */
   abandon(entry: Entry, error: KvTransceiverError): void {
     if (entry.outcome !== null) return;
-    if (hasTransfer(entry)) this.#o.transceiver.cancelRequest(entry.request, error.message);
+    if (isAwaited(entry)) this.#o.transceiver.cancelRequest(entry.request, error.message);
     this.fail(entry, error);
   }
 
@@ -64,7 +66,8 @@ export class RequestEndings {
   release(entry: Entry): void {
     const { request, outcome } = entry;
     if (outcome === null) return;
-    this.#o.admission.free(request);
+    // Whatever the cache manager says: the request is over, and its caller hears that.
+    this.#o.guard.run(`the pages of request ${request.id}`, () => this.#o.admission.free(request));
     this.#o.table.remove(entry);
     this.#ranks?.ended(entry);
     this.#o.events.emit(entry.events, 'onFinished', request, outcome, this.#o.clock.now());
@@ -83,7 +86,7 @@ export function isAwaited(entry: Entry): boolean {
 }
 
 /** Whether the transceiver may know the request. A context request counts from its submission: its receivers may have asked already. */
-export function hasTransfer(entry: Entry): boolean {
+function hasTransfer(entry: Entry): boolean {
   if (entry.role === 'context') return true;
   return entry.role === 'generation' && entry.request.state === 'DISAGG_GENERATION_TRANS_IN_PROGRESS';
 }

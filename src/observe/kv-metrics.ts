@@ -4,6 +4,7 @@ import type { CoordinatorObserver } from '../coordinator/coordinator-observer.js
 import type { ExecutorObserver } from '../executor/executor-events.js';
 import type { LlmRequest } from '../executor/request.js';
 import { roleOf } from '../executor/request-states.js';
+import { INTERNAL_ERRORS } from '../session/callback-guard.js';
 import type { TransceiverStats } from '../session/transceiver-stats.js';
 import type { TransferObserver } from '../session/transfer-observer.js';
 import type { MessengerCounts } from '../wire/messenger-counters.js';
@@ -90,8 +91,14 @@ export class KvMetrics {
       this.#snapshot = null;
     });
     const stats = snapshot.transceivers.values();
-    for (const source of sources)
-      if (source.observed.transceiver !== undefined) this.#count(source, stats.next().value ?? null);
+    const executors = snapshot.executors.values();
+    const coordinators = snapshot.coordinators.values();
+    for (const source of sources) {
+      const { transceiver, executor, coordinator } = source.observed;
+      if (transceiver !== undefined) this.#count(source, stats.next().value ?? null);
+      if (executor !== undefined) this.#countErrors(source, 'executor', executors.next().value ?? null);
+      if (coordinator !== undefined) this.#countErrors(source, 'coordinator', coordinators.next().value ?? null);
+    }
     return snapshot;
   }
 
@@ -110,6 +117,12 @@ export class KvMetrics {
     }
     if (stats.messenger !== null) this.#countMessenger(totals, stats.messenger);
     if (stats.bounce !== null) this.#countBounce(totals, stats.bounce);
+  }
+
+  #countErrors({ totals }: Source, part: string, stats: { readonly internalErrors: number } | null): void {
+    if (stats === null) return;
+    const rise = totals.rise(`${part} ${INTERNAL_ERRORS}`, stats.internalErrors);
+    if (rise > 0) this.#set.add('events', { event: this.#events.of(INTERNAL_ERRORS) }, rise);
   }
 
   #countMessenger(totals: CountedTotals, counts: MessengerCounts): void {

@@ -1,5 +1,7 @@
-import type { Clock, Timer } from '../clock.js';
+import { type Clock, SystemClock, type Timer } from '../clock.js';
 import { ArgumentError, type KvTransceiverError, PeerLostError, StateError, TransferTimeoutError } from '../errors.js';
+import { CallbackGuard } from '../session/callback-guard.js';
+import { Counters } from '../session/counters.js';
 import { disagreement } from './disagreement.js';
 import type { RankGroup } from './rank-group.js';
 import type { RankReport } from './rank-report.js';
@@ -11,6 +13,8 @@ export interface LocalRankGroupOptions {
   readonly clock?: Clock;
   /** Default 60000. Only with `clock`. */
   readonly exchangeTimeoutMs?: number;
+  /** Something an operator should see. Default: a process warning. */
+  readonly onWarning?: (message: string) => void;
 }
 
 /**
@@ -46,6 +50,11 @@ export class LocalRankGroup implements RankGroup {
     return this.#meeting.awaits(this.rank);
   }
 
+  /** What went wrong behind its timer, or in a rank's listener. */
+  get counts(): Readonly<Record<string, number>> {
+    return this.#meeting.counters.snapshot();
+  }
+
   exchange(report: RankReport): Promise<readonly RankReport[]> {
     return this.#meeting.enter(this.rank, report);
   }
@@ -68,6 +77,8 @@ interface Waiting {
 class Meeting {
   readonly size: number;
   readonly listeners: (() => void)[] = [];
+  readonly counters = new Counters();
+  readonly #guard: CallbackGuard;
   readonly #clock: Clock | null;
   readonly #timeoutMs: number;
   #reports: (RankReport | undefined)[] = [];
@@ -76,8 +87,13 @@ class Meeting {
   #timer: Timer | null = null;
   #failure: KvTransceiverError | null = null;
 
-  constructor(size: number, { clock, exchangeTimeoutMs = 60_000 }: LocalRankGroupOptions) {
+  constructor(size: number, { clock, exchangeTimeoutMs = 60_000, onWarning }: LocalRankGroupOptions) {
     this.size = size;
+    this.#guard = new CallbackGuard({
+      clock: clock ?? new SystemClock(),
+      counters: this.counters,
+      warn: onWarning ?? ((message) => process.emitWarning(`kv-transceiver: ${message}`)),
+    });
     this.#clock = clock ?? null;
     this.#timeoutMs = exchangeTimeoutMs;
     this.#here = new RankSet(size);
@@ -141,7 +157,8 @@ class Meeting {
 
   #wake(): void {
     this.listeners.forEach((listener, rank) => {
-      if (this.awaits(rank)) listener();
+      // One rank's trouble must not keep the others asleep.
+      if (this.awaits(rank)) this.#guard.run(`the listener of rank ${rank}`, listener);
     });
   }
 }

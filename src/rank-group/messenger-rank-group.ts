@@ -1,7 +1,9 @@
 import type { Clock, Timer } from '../clock.js';
 import { KvTransceiverError, PeerLostError, StateError } from '../errors.js';
+import { CallbackGuard } from '../session/callback-guard.js';
 import { Counters } from '../session/counters.js';
 import { GreetingShare } from '../session/greeting-share.js';
+import { GuardedClock } from '../session/guarded-clock.js';
 import type { FrameOrigin, Messenger } from '../wire/messenger.js';
 import { disagreement } from './disagreement.js';
 import { decodeGroupFrame, encodeGroupFrame, type GroupFrame, type GroupMessage, speakerOf } from './group-frame.js';
@@ -25,6 +27,8 @@ export interface MessengerRankGroupOptions {
   readonly messenger: Messenger;
   /** Why a rank cannot talk to this one, when its keys are the reason; default: never. */
   readonly refusal?: () => string | null;
+  /** Something an operator should see. Default: nobody is told. */
+  readonly onWarning?: (message: string) => void;
   readonly clock: Clock;
   readonly joinTimeoutMs: number;
   /** How long a rank may let the others wait in an exchange. */
@@ -45,6 +49,8 @@ interface Exchange {
  * Ownership: owns the messenger; `close` ends it.
  * Ordering: rests on the messenger keeping the order of a connection; a connection that broke ends the group, so nothing is ever missing
  *   in between.
+ * Errors: what goes wrong behind a timer, or with what a rank says, ends the group: nobody can tell what it has missed. A stranger's frame ends
+ *   nothing. Both are counted (`internal_errors`), and neither ends the process.
  */
 export abstract class MessengerRankGroup implements RankGroup {
   readonly rank: number;
@@ -52,6 +58,7 @@ export abstract class MessengerRankGroup implements RankGroup {
   protected readonly o: MessengerRankGroupOptions;
   protected failure: KvTransceiverError | null = null;
   readonly #counters = new Counters();
+  readonly #guard: CallbackGuard;
   /** JOIN of ranks that know the nonce; others of other instances and of earlier runs, and whatever strangers send, wait elsewhere. */
   readonly #joiners: GreetingShare;
   readonly #strangers: GreetingShare;
@@ -64,7 +71,10 @@ export abstract class MessengerRankGroup implements RankGroup {
   #closed: Promise<void> | null = null;
 
   constructor(options: MessengerRankGroupOptions) {
-    this.o = options;
+    const warn = options.onWarning ?? (() => undefined);
+    this.#guard = new CallbackGuard({ clock: options.clock, counters: this.#counters, warn });
+    const clock = new GuardedClock(options.clock, { run: (what, action) => this.#vital(what, action) });
+    this.o = { ...options, clock };
     this.rank = options.rank;
     this.size = options.size;
     this.#joined = new Promise((resolve, reject) => {
@@ -73,21 +83,24 @@ export abstract class MessengerRankGroup implements RankGroup {
     });
     // Whoever opened the group awaits it; a group that breaks before is no unhandled rejection.
     this.#joined.catch(() => {});
-    const { clock, messenger, nonce } = options;
-    const read = (bytes: Uint8Array, origin: FrameOrigin): void => this.#onBytes(bytes, origin);
+    const { messenger, nonce } = options;
+    const read = (bytes: Uint8Array, origin: FrameOrigin): void =>
+      void this.#guard.run('a frame of a stranger', () => this.#onBytes(bytes, origin));
     this.#joiners = new GreetingShare(clock, read, () => this.refuse('joins_dropped'));
     this.#strangers = new GreetingShare(clock, read, () => this.refuse('strangers_dropped'));
-    messenger.onFrame((bytes, origin) => {
+    const sort = (bytes: Uint8Array, origin: FrameOrigin): void => {
       const speaker = speakerOf(bytes, nonce);
-      if (speaker === 'rank') read(bytes, origin);
+      if (speaker === 'rank') this.#vital('a frame of a rank', () => this.#onBytes(bytes, origin));
       else if (speaker === 'joiner') this.#joiners.take(bytes, origin);
       else this.#strangers.take(bytes, origin);
-    });
-    messenger.onDisconnect((endpoint) => {
+    };
+    messenger.onFrame((bytes, origin) => void this.#guard.run('a frame', () => sort(bytes, origin)));
+    const disconnected = (endpoint: string): void => {
       clock.setTimer(LAST_WORDS_MS, () => {
         if (this.failure === null) this.onDisconnect(endpoint);
       });
-    });
+    };
+    messenger.onDisconnect((endpoint) => void this.#vital('a broken connection', () => disconnected(endpoint)));
     this.#armSweep(false);
   }
 
@@ -116,7 +129,7 @@ export abstract class MessengerRankGroup implements RankGroup {
     try {
       this.handIn(report);
     } catch (error) {
-      this.break(error as KvTransceiverError);
+      this.break(this.#guard.caught('what this rank reports', error));
     }
     return agreed;
   }
@@ -170,7 +183,7 @@ export abstract class MessengerRankGroup implements RankGroup {
   }
 
   protected signal(): void {
-    if (this.isAwaited) this.#listener();
+    if (this.isAwaited) this.#tellListener();
   }
 
   protected agreed(reports: readonly RankReport[]): void {
@@ -192,11 +205,24 @@ export abstract class MessengerRankGroup implements RankGroup {
     this.#sweepTimer?.cancel();
     this.#joiners.close();
     this.#strangers.close();
-    this.tellBroken({ type: 'BROKEN', code: error.code, text: error.message });
+    // First who waits here: whatever becomes of the rest, nothing hangs.
     this.#rejectJoined(error);
     this.#exchange?.reject(error);
     this.#exchange = null;
-    this.#listener();
+    const message = { type: 'BROKEN', code: error.code, text: error.message } as const;
+    this.#guard.run('the news that the rank group ended', () => this.tellBroken(message));
+    this.#tellListener();
+  }
+
+  #tellListener(): void {
+    this.#guard.run('the listener of onAwaited', this.#listener);
+  }
+
+  /** What it throws ends the group. */
+  #vital(what: string, action: () => void): KvTransceiverError | null {
+    const error = this.#guard.run(what, action);
+    if (error !== null) this.break(error);
+    return error;
   }
 
   #encoded(message: GroupMessage, nonce: bigint): Uint8Array {

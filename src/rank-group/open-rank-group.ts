@@ -76,7 +76,8 @@ export async function openRankGroup(options: RankGroupOptions): Promise<RankGrou
   });
   const incarnation = randomBytes(8).readBigUInt64LE() || 1n;
   const clocks = { clock, joinTimeoutMs, exchangeTimeoutMs, peerTimeoutMs };
-  const shared = { rank, size, nonce, incarnation, messenger, refusal, ...clocks };
+  const { onWarning = () => undefined } = options;
+  const shared = { rank, size, nonce, incarnation, messenger, refusal, onWarning, ...clocks };
   const group = rank === 0 ? new HubRankGroup(shared) : new MemberRankGroup({ ...shared, hubEndpoint: rank0Endpoint });
   try {
     await group.joined;

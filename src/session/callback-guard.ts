@@ -8,9 +8,10 @@ export const INTERNAL_ERRORS = 'internal_errors';
 export const INTERNAL_ERROR_LINE = 'internal error';
 
 /**
- * Role: stands between this package and the callbacks of clock, messenger and agent.
+ * Role: stands between this package and whoever calls it back: clocks, messengers, agents, promises; and between it and the handlers of others
+ *   that it calls from there.
  * Why: behind a callback nobody waits for an error: thrown there it ends the process, and with it every request for the fault of one. It is
- *   counted and logged instead, and the clocks of the request that it belonged to end that one.
+ *   counted and logged instead, and whoever owns what it belonged to (a request, a session, a group) ends that one.
  */
 export class CallbackGuard {
   readonly #counters: Counters;
@@ -27,12 +28,13 @@ export class CallbackGuard {
     this.#warn = options.warn;
   }
 
-  /** Does it; what it throws goes no further. */
-  run(what: string, action: () => void): void {
+  /** Does it; what it throws goes no further. @returns that as one of our errors; null: it threw nothing */
+  run(what: string, action: () => void): KvTransceiverError | null {
     try {
       action();
+      return null;
     } catch (cause) {
-      this.caught(what, cause);
+      return this.#told(what, cause);
     }
   }
 
@@ -46,15 +48,39 @@ export class CallbackGuard {
     }
   }
 
+  /** Does it once the promise is fulfilled; what either fails with goes no further. */
+  after<T>(what: string, promise: Promise<T>, action: (value: T) => void): void {
+    promise.then(
+      (value) => void this.run(what, () => action(value)),
+      (cause: unknown) => void this.#told(what, cause),
+    );
+  }
+
   /** @returns the same as one of our errors. One that says what is wrong with a request is no trouble of ours, and not counted */
   caught(what: string, cause: unknown): KvTransceiverError {
-    const isOurs = cause instanceof KvTransceiverError;
-    if (isOurs && !(cause instanceof InternalError)) return cause;
-    const text = cause instanceof Error ? cause.message : String(cause);
+    const saysWhatIsWrong = cause instanceof KvTransceiverError && !(cause instanceof InternalError);
+    return saysWhatIsWrong ? cause : this.#told(what, cause);
+  }
+
+  #told(what: string, cause: unknown): KvTransceiverError {
+    const text = textOf(cause);
     this.#counters.add(INTERNAL_ERRORS);
     const more = this.#lines.take();
     const stack = cause instanceof Error ? `\n${cause.stack ?? ''}` : '';
-    if (more !== null) this.#warn(`${INTERNAL_ERROR_LINE}, ${what}: ${text}${more}${stack}`);
-    return isOurs ? cause : new InternalError(`${what}: ${text}`, { cause });
+    try {
+      if (more !== null) this.#warn(`${INTERNAL_ERROR_LINE}, ${what}: ${text}${more}${stack}`);
+    } catch {
+      // The log itself threw: nobody is left to tell, and the counter has it.
+    }
+    return cause instanceof KvTransceiverError ? cause : new InternalError(`${what}: ${text}`, { cause });
+  }
+}
+
+/** Anything can be thrown, also what does not let itself be shown. */
+function textOf(cause: unknown): string {
+  try {
+    return cause instanceof Error ? cause.message : String(cause);
+  } catch {
+    return 'something that cannot be shown';
   }
 }

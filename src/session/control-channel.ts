@@ -13,6 +13,7 @@ import {
 } from '../wire/index.js';
 import type { Hello, HelloAck, Message } from '../wire/messages.js';
 import type { Messenger } from '../wire/messenger.js';
+import type { CallbackGuard } from './callback-guard.js';
 import type { Counters } from './counters.js';
 import { GreetingShare, isGreeting } from './greeting-share.js';
 import type { Claim } from './greetings.js';
@@ -45,17 +46,21 @@ export class ControlChannel {
     readonly incarnation: bigint;
     readonly clock: Clock;
     readonly counters: Counters;
+    /** Frames are read, and listeners called, behind it. */
+    readonly guard: CallbackGuard;
     readonly listeners: ControlListeners;
     readonly versions?: WireVersions;
   }) {
-    const { messenger, clock, counters, listeners, versions = WIRE_VERSIONS } = options;
+    const { messenger, clock, counters, guard, listeners, versions = WIRE_VERSIONS } = options;
     this.#messenger = messenger;
     this.#incarnation = options.incarnation;
     this.#versions = versions;
     this.#counters = counters;
     const read = (bytes: Uint8Array, origin: FrameOrigin): void => {
-      const frame = this.decode(bytes, (error) => listeners.onBadFrame(error, origin));
-      if (frame !== null) listeners.onMessage(frame, origin);
+      guard.run('a frame', () => {
+        const frame = this.decode(bytes, (error) => listeners.onBadFrame(error, origin));
+        if (frame !== null) listeners.onMessage(frame, origin);
+      });
     };
     this.#greetings = new GreetingShare(clock, read, () => counters.add('greetings_dropped'));
     messenger.onFrame((bytes, origin) => {

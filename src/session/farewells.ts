@@ -36,8 +36,9 @@ export interface FarewellsOptions {
 }
 
 /**
- * Role: tells writers that were never asked that they will not be. A rank of several may give up before it has asked while its siblings have
- *   all they wanted: without a word the context side would wait for it until its queue clock runs out.
+ * Role: tells writers that were never asked, or that refused, that they will not be asked any more. A rank of several may give up before it has
+ *   asked while its siblings have all they wanted, and who refuses a question may have the request all the same: without a word the context side
+ *   would wait for this rank until its queue clock runs out.
  * Ownership: nothing but a line per writer; pages do not wait for the answer, because nothing was asked for that could write them.
  * Ordering: a writer that is no peer yet is greeted first. Repeated until its report comes, for at most the time that it would wait.
  */
@@ -67,9 +68,11 @@ export class Farewells {
       return;
     }
     for (const writer of session.writers) {
-      if (writer.asked || writer.endpoint === unreachable) continue;
+      if (writer.endpoint === unreachable) continue;
       if (assigned !== null && !assigned.writers.includes(writer)) continue;
-      this.#add({ ...common, endpoint: writer.endpoint, ticket: writer.ticket });
+      // The answer to its ticket is the refusal, for ever: what is said now needs one of its own.
+      if (writer.refusedOnly) this.#add({ ...common, endpoint: writer.endpoint, ticket: this.#o.newTicket() });
+      else if (!writer.asked) this.#add({ ...common, endpoint: writer.endpoint, ticket: writer.ticket });
     }
   }
 

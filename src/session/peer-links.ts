@@ -2,6 +2,7 @@ import type { TransferAgent } from '../agent/transfer-agent.js';
 import { type KvTransceiverError, TransportError } from '../errors.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import type { SpokenMajor } from '../wire/index.js';
+import type { CallbackGuard } from './callback-guard.js';
 import type { Counters } from './counters.js';
 import type { Claim } from './greetings.js';
 import { peerName } from './peer.js';
@@ -27,6 +28,7 @@ export interface Linking {
 export class PeerLinks {
   readonly #agent: TransferAgent;
   readonly #counters: Counters;
+  readonly #guard: CallbackGuard;
   readonly #onLinked: (linking: Linking, link: PeerLink) => void;
   readonly #onFailed: (linking: Linking, error: KvTransceiverError) => void;
   readonly #underWay = new Map<string, Linking>();
@@ -35,11 +37,13 @@ export class PeerLinks {
   constructor(options: {
     readonly agent: TransferAgent;
     readonly counters: Counters;
+    readonly guard: CallbackGuard;
     readonly onLinked: (linking: Linking, link: PeerLink) => void;
     readonly onFailed: (linking: Linking, error: KvTransceiverError) => void;
   }) {
     this.#agent = options.agent;
     this.#counters = options.counters;
+    this.#guard = options.guard;
     this.#onLinked = options.onLinked;
     this.#onFailed = options.onFailed;
   }
@@ -65,11 +69,11 @@ export class PeerLinks {
       (link) => {
         this.#underWay.delete(key);
         if (this.#closed) this.unlink(link);
-        else this.#onLinked(linking, link);
+        else this.#linked(linking, link, rankInfo);
       },
       (cause: unknown) => {
         this.#underWay.delete(key);
-        if (!this.#closed) this.#onFailed(linking, unreachable(rankInfo, cause));
+        if (!this.#closed) this.#failed(linking, unreachable(rankInfo, cause));
       },
     );
   }
@@ -80,6 +84,16 @@ export class PeerLinks {
 
   close(): void {
     this.#closed = true;
+  }
+
+  #linked(linking: Linking, link: PeerLink, rankInfo: RankInfo): void {
+    const error = this.#guard.run(`the link to ${peerName(rankInfo)}`, () => this.#onLinked(linking, link));
+    // Requests wait for this peer.
+    if (error !== null) this.#failed(linking, error);
+  }
+
+  #failed(linking: Linking, error: KvTransceiverError): void {
+    this.#guard.run(`the refusal of ${linking.endpoint}`, () => this.#onFailed(linking, error));
   }
 }
 

@@ -14,6 +14,7 @@ import type { RankInfo } from '../mapping/rank-info.js';
 import { type FrameOrigin, negotiateMajor, type SpokenMajor } from '../wire/index.js';
 import type { Goodbye, Hello, HelloAck } from '../wire/messages.js';
 import { BadFrames } from './bad-frames.js';
+import type { CallbackGuard } from './callback-guard.js';
 import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { type Claim, type Greeting, Greetings } from './greetings.js';
@@ -87,6 +88,7 @@ export class PeerRegistry {
     /** Endpoints of peers that a session needs. */
     readonly busy: () => ReadonlySet<string>;
     readonly counters: Counters;
+    readonly guard: CallbackGuard;
     readonly events: PeerEvents;
   }) {
     const { channel, clock, counters } = options;
@@ -108,6 +110,7 @@ export class PeerRegistry {
     this.#links = new PeerLinks({
       agent: options.agent,
       counters,
+      guard: options.guard,
       onLinked: (linking, link) => this.#linked(linking, link),
       onFailed: ({ claim, answer }, error) => {
         answer?.refuse(error);

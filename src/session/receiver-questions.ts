@@ -81,12 +81,12 @@ export class ReceiverQuestions {
     const standing = session === undefined ? 'unknown' : this.#standing(session, peer);
     const refusal = this.#refusal(message, peer, session, standing);
     if (refusal !== null) {
-      this.#refuse(peer, message, refusal);
+      this.refuse(peer, message, refusal);
       return;
     }
     if (session !== undefined && standing === 'owner') this.#o.register(session, peer, message);
     else if (session === undefined && message.isComputed === true)
-      this.#refuse(peer, message, this.#notComputedHere(rid));
+      this.refuse(peer, message, this.#notComputedHere(rid));
     else {
       const kept = this.#early.keep(peer, message);
       if (kept !== 'kept') {
@@ -189,13 +189,11 @@ export class ReceiverQuestions {
     }
   }
 
-  /** Requests that name this rank may have waited to hear of which instance it is. */
-  onPeerReady(peer: Peer, sessions: Iterable<TxSession>): void {
-    for (const session of [...sessions]) {
-      if (session.outcome !== null || session.request.disagg?.genInfoEndpoint !== peer.endpoint) continue;
-      const cancelled = this.onCreated(session);
-      if (cancelled !== null) this.#o.cancel(session, cancelled);
-    }
+  /** A request that names this rank may have waited to hear of which instance it is. */
+  onPeerReady(peer: Peer, session: TxSession): void {
+    if (session.outcome !== null || session.request.disagg?.genInfoEndpoint !== peer.endpoint) return;
+    const cancelled = this.onCreated(session);
+    if (cancelled !== null) this.#o.cancel(session, cancelled);
   }
 
   sweep(): void {
@@ -203,7 +201,8 @@ export class ReceiverQuestions {
     this.#reports.sweep();
   }
 
-  #refuse(peer: Peer, { rid, ticket }: RequestData, error: KvTransceiverError): void {
+  /** Answers the question with a refusal, which later copies of it get too. */
+  refuse(peer: Peer, { rid, ticket }: RequestData, error: KvTransceiverError): void {
     this.#o.counters.add(`request_data_refused:${error.code}`);
     this.#reports.answer(peer, emptyReport(rid, ticket, 'REFUSED', error));
   }

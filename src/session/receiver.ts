@@ -25,7 +25,7 @@ import { destinationRuns } from './destination-runs.js';
 import { Farewells } from './farewells.js';
 import type { InboundSlots } from './inbound-slots.js';
 import { isSameProcess, type Peer } from './peer.js';
-import { ReceiveBook } from './receive-book.js';
+import { ReceiveBook, type TicketFrame } from './receive-book.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { type RxGroup, RxSession } from './rx-session.js';
 import { rxTimings } from './rx-timings.js';
@@ -176,21 +176,23 @@ export class Receiver {
 
   onPeerReady(peer: Peer): void {
     this.#farewells.onPeerReady(peer);
-    for (const session of this.#book.sessions) {
-      if (session.instance === null) {
-        if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
-          this.#asking.choose(session, peer);
-        continue;
-      }
-      const writer = session.writerAt(peer.endpoint);
-      if (writer === undefined) continue;
-      if (session.outcome === null && session.wants(writer)) {
-        if (!writer.asked) this.#asking.ask(session, writer, peer);
-      } else if (!writer.drained && isSameProcess(writer.peer, peer)) {
-        // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
-        writer.peer = peer;
-        this.#tellCancel(session, writer, session.error?.message ?? 'the request ended');
-      }
+    for (const session of this.#book.sessions) this.#guarded(session, () => this.#peerIsReady(session, peer));
+  }
+
+  #peerIsReady(session: RxSession, peer: Peer): void {
+    if (session.instance === null) {
+      if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
+        this.#asking.choose(session, peer);
+      return;
+    }
+    const writer = session.writerAt(peer.endpoint);
+    if (writer === undefined) return;
+    if (session.outcome === null && session.wants(writer)) {
+      if (!writer.asked) this.#asking.ask(session, writer, peer);
+    } else if (!writer.drained && isSameProcess(writer.peer, peer)) {
+      // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
+      writer.peer = peer;
+      this.#tellCancel(session, writer, session.error?.message ?? 'the request ended');
     }
   }
 
@@ -270,9 +272,9 @@ export class Receiver {
   onWriterReport(peer: Peer, report: WriterReport): void {
     const { rid, ticket, drained } = report;
     // In the next turn, for somebody waits for what the report brings. Also when nobody remembers the ticket, so that the writer can forget it.
-    void this.#o.clock
-      .nextTurn()
-      .then(() => this.#o.channel.send(peer.endpoint, { type: 'REPORT_ACK', rid, ticket, drained }));
+    this.#o.guard.after('REPORT_ACK', this.#o.clock.nextTurn(), () => {
+      this.#o.channel.send(peer.endpoint, { type: 'REPORT_ACK', rid, ticket, drained });
+    });
     this.#takeReport(peer, report);
   }
 
@@ -357,6 +359,12 @@ export class Receiver {
   /** What goes wrong with one receive under a timer ends that one. */
   #guarded(session: RxSession, action: () => void): void {
     this.#o.guard.runFor(session.rid, action, (error) => this.#end(session, 'failed', error));
+  }
+
+  /** What this writer said could not be dealt with. */
+  failed(peer: Peer, frame: TicketFrame, error: KvTransceiverError): void {
+    const live = this.#book.find(peer, frame);
+    if (live !== null) this.#end(live.session, 'failed', error);
   }
 
   endAll(reason: string): void {
@@ -565,9 +573,7 @@ export class Receiver {
   }
 
   #releaseSoon(when: Promise<unknown>, session: RxSession): void {
-    void when.then(() =>
-      this.#o.guard.run(`the pages of request ${session.rid}`, () => this.#releaseIfDrained(session)),
-    );
+    this.#o.guard.after(`the pages of request ${session.rid}`, when, () => this.#releaseIfDrained(session));
   }
 
   #releaseIfDrained(session: RxSession): void {

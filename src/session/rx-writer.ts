@@ -4,6 +4,12 @@ import type { Peer } from './peer-registry.js';
 import { VerifiedPrefix } from './verified-prefix.js';
 import type { ChosenWriter } from './writer-choice.js';
 
+/** Refusals that say that there is no such request, or none any more. */
+const NOTHING_THERE: ReadonlySet<string> = new Set([
+  'ERR_KVT_SESSION_RETIRED',
+  'ERR_KVT_NOT_ASSIGNED',
+  'ERR_KVT_TRANSFER_TIMEOUT',
+]);
 /** Attempts at one writer that says each time that it does not know this process. */
 const MAX_ATTEMPTS = 8;
 
@@ -36,6 +42,7 @@ export class RxWriter {
   outcome: WriterOutcomeName | null = null;
   reportedBytes = 0;
   reportedSlices = 0;
+  reportedCode = '';
   /** Its word that nothing it started can land any more; a writer that was never asked needs to give none. */
   reportedDrained = false;
 
@@ -58,6 +65,11 @@ export class RxWriter {
   /** It writes, or wrote: the request is known there. */
   get started(): boolean {
     return this.sliceCount > 0 || this.outcome !== null;
+  }
+
+  /** It refused the question, and not because it lacks the request, which may wait there for a receiver. */
+  get refusedOnly(): boolean {
+    return this.outcome === 'REFUSED' && !NOTHING_THERE.has(this.reportedCode);
   }
 
   get mayTryAgain(): boolean {
@@ -113,5 +125,6 @@ export class RxWriter {
     this.outcome = report.outcome;
     this.reportedBytes = Number(report.bytes);
     this.reportedSlices = report.slices;
+    this.reportedCode = report.errorCode;
   }
 }

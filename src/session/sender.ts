@@ -15,7 +15,7 @@ import {
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
 import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
-import type { ReportAck, RequestData, WriterOutcomeName } from '../wire/messages.js';
+import type { Message, ReportAck, RequestData, WriterOutcomeName } from '../wire/messages.js';
 import { ArmedReports, doneReport } from './armed-reports.js';
 import type { AuxBuffer } from './aux-buffer.js';
 import { BoundedMap } from './bounded-map.js';
@@ -179,17 +179,27 @@ export class Sender {
   }
 
   onPeerReady(peer: Peer): void {
-    this.questions.onPeerReady(peer, this.#sessions.values());
+    for (const session of [...this.#sessions.values()])
+      this.#guarded(session, () => this.questions.onPeerReady(peer, session));
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
     this.#early.dropPeer(peer);
-    for (const session of [...this.#sessions.values()]) {
-      for (const receiver of session.receivers.values()) {
-        if (receiver.peer !== peer) continue;
-        if (!session.delivered(receiver)) this.#end(session, 'failed', error);
-      }
-    }
+    for (const session of [...this.#sessions.values()])
+      this.#guarded(session, () => {
+        for (const receiver of session.receivers.values()) {
+          if (receiver.peer !== peer) continue;
+          if (!session.delivered(receiver)) this.#end(session, 'failed', error);
+        }
+      });
+  }
+
+  /** What this receiver said could not be dealt with. */
+  failed(peer: Peer, message: Extract<Message, { readonly ticket: bigint }>, error: KvTransceiverError): void {
+    const owner = this.#owners.get(message.ticket);
+    const session = owner?.peer === peer ? this.#sessions.get(owner.rid) : undefined;
+    if (session !== undefined) this.#end(session, 'failed', error);
+    else if (owner === undefined && message.type === 'REQUEST_DATA') this.questions.refuse(peer, message, error);
   }
 
   onCompletions(batch: readonly SubmissionNotice[]): void {

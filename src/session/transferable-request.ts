@@ -1,11 +1,20 @@
 import { ArgumentError, RequestTooLargeError } from '../errors.js';
-import { type LlmRequest, requestKey } from '../executor/request.js';
+import { type DisaggregatedParams, type LlmRequest, requestKey } from '../executor/request.js';
 import { isEndpoint } from '../wire/endpoint.js';
 import { AUX_MAX_TOKENS } from './aux-buffer.js';
 
 const MAX_REQUEST_ID = 0xffff_ffff_ffff_ffffn;
 /** Of an aux slot: the rest is for the first token and its log-prob. */
 export const MAX_DRAFT_TOKENS: number = AUX_MAX_TOKENS - 2;
+
+/** Draft tokens that a request may have: those of a context half that is generation first travel in an aux slot, all others with the request. */
+export function maxDraftTokens({
+  requestType,
+  scheduleStyle,
+}: Pick<DisaggregatedParams, 'requestType' | 'scheduleStyle'>): number {
+  const isInSlot = requestType === 'context_only' && scheduleStyle === 'generation_first';
+  return isInSlot ? MAX_DRAFT_TOKENS : Number.POSITIVE_INFINITY;
+}
 
 /**
  * What no frame and no aux slot can carry is refused where the request comes in: behind that it would be found out by a timer or a completion,
@@ -21,12 +30,12 @@ export function requireTransferable(request: LlmRequest): void {
     throw new ArgumentError(
       `request ${id}: disagg.${disagg.ctxRequestId === null ? 'disaggRequestId' : 'ctxRequestId'} is ${String(rid)}; it must be a bigint in [0, 2^64)`,
     );
-  const { requestType, scheduleStyle, draftTokens, ctxInfoEndpoint } = disagg;
+  const { requestType, draftTokens, ctxInfoEndpoint } = disagg;
   if (requestType === 'generation_only' && ctxInfoEndpoint !== null && !isEndpoint(ctxInfoEndpoint))
     throw new ArgumentError(
       `request ${id}: disagg.ctxInfoEndpoint must be tcp://host:port, the control endpoint of a context rank, got ${shown(ctxInfoEndpoint)}`,
     );
-  if (requestType === 'context_only' && scheduleStyle === 'generation_first' && draftTokens.length > MAX_DRAFT_TOKENS)
+  if (draftTokens.length > maxDraftTokens(disagg))
     throw new RequestTooLargeError(
       `request ${id}: ${draftTokens.length} draft tokens do not fit an aux slot beside the first token and its log-prob; send at most ${MAX_DRAFT_TOKENS}, or use scheduleStyle 'context_first'`,
     );

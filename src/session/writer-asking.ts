@@ -101,7 +101,8 @@ export class WriterAsking {
     this.#o.counters.add('greeted_again');
     this.#o.talk.stop(writer);
     this.#o.book.fence(writer);
-    void this.#o.inbound?.end(writer.ticket);
+    if (this.#o.inbound !== null)
+      this.#o.guard.after(`inbound slots of ${writer.endpoint}`, this.#o.inbound.end(writer.ticket), () => {});
     writer.renew(this.#o.newTicket());
     this.#o.book.admit(session, writer);
     // What it wrote for other sessions ended when it lost us, and those reports went nowhere.

@@ -89,7 +89,8 @@ export class ZeromqMessenger implements Messenger {
     }
     const curve = options.curve === undefined || options.curve === null ? null : new CurveIdentity(options.curve);
     const counters = new MessengerCounters();
-    const refusals = new HandshakeRefusals(counters, options.onWarning ?? (() => undefined));
+    const onWarning = harmless(options.onWarning);
+    const refusals = new HandshakeRefusals(counters, onWarning);
     const door = await Door.open(curve, refusals);
     let bound: BoundRouter;
     try {
@@ -108,7 +109,7 @@ export class ZeromqMessenger implements Messenger {
       maxQueuedBytes,
       maxPeers,
       descriptorLimit,
-      onWarning: options.onWarning ?? (() => undefined),
+      onWarning,
     });
   }
 
@@ -318,6 +319,17 @@ export class ZeromqMessenger implements Messenger {
       else this.#received(frame, { kind: 'accepted', connection: connectionToken(routingId) });
     }
   }
+}
+
+/** Told of what sockets do, where an exception would end the process, or leave a socket without its reader. */
+function harmless(onWarning: ZeromqMessengerOptions['onWarning']): (message: string) => void {
+  return (message) => {
+    try {
+      onWarning?.(message);
+    } catch (error) {
+      process.emitWarning(`kv-transceiver: onWarning threw: ${String(error)}`);
+    }
+  };
 }
 
 /** A listener's exception is its owner's bug: it surfaces as an uncaught exception, and the socket goes on being served. */

@@ -49,6 +49,7 @@ describe('docs/observability.md', () => {
     const front = new FrontMetrics({
       live: () => 0,
       queued: () => 0,
+      linkErrors: () => 0,
       workers: () => [{ name: 'a', isReady: true, starts: 1 }],
     });
     const worker = new WorkerObservation({
@@ -56,7 +57,7 @@ describe('docs/observability.md', () => {
       clock: new FakeClock(),
       logger: null,
     });
-    worker.showFronts(() => 1);
+    worker.showFronts({ sessionCount: 1, internalErrors: 0 });
     const text = (await front.metrics()) + (await worker.metrics());
     const has = [...text.matchAll(/^# HELP (kvt_\S+) (.*)\n# TYPE \S+ (\w+)$/gm)].map(([, ...cells]) => cells);
     const listed = rows('### Server').map(([name, type, , meaning]) => [code(name)[0], meaning, type]);

@@ -1,7 +1,7 @@
 import { chmod, mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { afterEach, describe, expect, it } from 'vitest';
+import { afterEach, describe, expect, it, vi } from 'vitest';
 import { Dealer } from 'zeromq';
 import { resolveCacheTransceiverConfig } from '../../src/config/index.js';
 import { ConfigError } from '../../src/errors.js';
@@ -102,6 +102,29 @@ describe('ranks that may talk', () => {
     later.messenger.send(ajar.messenger.endpoint, text('two'));
     expect(await ajar.frames.waitFor(2)).toEqual(['one', 'two']);
     expect([refused(ajar), refused(shut)]).toEqual([{}, { 'client-not-allowed': 1 }]);
+  });
+
+  it('a rank whose warnings go to a log that throws refuses and serves as before', async () => {
+    const [server, stranger] = [generateCurveKeyPair(), generateCurveKeyPair()];
+    const told = vi.spyOn(process, 'emitWarning').mockImplementation(() => {});
+    try {
+      const onWarning = (): never => {
+        throw new Error('the disk is full');
+      };
+      const b = await ZeromqMessenger.open({ curve: server, onWarning });
+      open.push(b);
+      const frames = new Collector<string>();
+      b.onFrame((frame) => frames.push(new TextDecoder().decode(frame)));
+      const refusedOne = await rank({ ...stranger, peers: { '*': server.publicKey } });
+      await keepTrying(refusedOne, b.endpoint, ({ handshakesRefused }) => handshakesRefused['peer-refused-key']);
+      const friend = await rank(server);
+      friend.messenger.send(b.endpoint, text('from a friend'));
+      expect(await frames.waitFor(1)).toEqual(['from a friend']);
+      expect(b.counts().handshakesRefused['client-not-allowed']).toBeGreaterThan(0);
+      expect(told).toHaveBeenCalledWith('kv-transceiver: onWarning threw: Error: the disk is full');
+    } finally {
+      told.mockRestore();
+    }
   });
 
   it('frames of 16 MiB arrive whole when encrypted', async () => {

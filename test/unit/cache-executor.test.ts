@@ -110,7 +110,8 @@ describe.each(SCHEDULES)('an executor over pages that are moved, %s', (schedule)
     expect(request.prepopulatedLen).toBe(16);
     mover.batches[1]?.reject(new Error('no memory'));
     await clock.turn(20);
-    expect(log).toEqual(['finished 1 failed']);
+    const gone = [`cancel 1 ${request.error?.message}`, 'finished 1 failed'];
+    expect(log).toEqual(gone);
     expect(request.error).toBeInstanceOf(TransportError);
     executor.submit(generationRequest(2, 8));
     await clock.turn(20);
@@ -119,7 +120,7 @@ describe.each(SCHEDULES)('an executor over pages that are moved, %s', (schedule)
     });
     await clock.turn(20);
     // The host still has what it could not hand over.
-    expect(log).toEqual(['finished 1 failed', 'receive 2 4']);
+    expect(log).toEqual([...gone, 'receive 2 4']);
     expect(cache.isPinned(1)).toBe(false);
   });
 

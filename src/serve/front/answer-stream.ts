@@ -1,6 +1,7 @@
 import type { CoordinatorResult } from '../../coordinator/coordinator-request.js';
 import type { CoordinatorCall, DisaggCoordinator } from '../../coordinator/disagg-coordinator.js';
 import { InternalError } from '../../errors.js';
+import { typedError } from '../../executor/typed-error.js';
 import { StopMatcher } from '../text/stop-matcher.js';
 import type { TextCodec, TokenDecoder } from '../text/text-codec.js';
 import type { AnswerRequest } from './answer-request.js';
@@ -66,7 +67,15 @@ export class AnswerStream {
       onToken: (token) => this.#onToken(token),
       takeBackTokens: () => this.#takeBack(),
     });
-    void this.#call.result.then((result) => this.#onResult(result));
+    void this.#call.result.then((result) => {
+      try {
+        this.#onResult(result);
+      } catch (error) {
+        // The codec could not end the text. Whoever reads the answer is told, and nobody else waits for it.
+        this.#phase = { kind: 'failed', error: typedError(error, 'the answer cannot be shown as text') };
+        this.#wake();
+      }
+    });
   }
 
   /** The servers know it by this, its newest try. */

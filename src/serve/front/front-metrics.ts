@@ -5,6 +5,8 @@ import type { AnswerEnd } from './answer-stream.js';
 export interface FrontGauges {
   readonly live: () => number;
   readonly queued: () => number;
+  /** What frames, timers and handlers of the links would have thrown. */
+  readonly linkErrors: () => number;
   readonly workers: () => readonly { readonly name: string; readonly isReady: boolean; readonly starts: number }[];
 }
 
@@ -49,7 +51,7 @@ export class FrontMetrics {
     registers: [this.registry],
   });
 
-  constructor({ live, queued, workers }: FrontGauges) {
+  constructor({ live, queued, linkErrors, workers }: FrontGauges) {
     const registers = [this.registry];
     collectDefaultMetrics({ register: this.registry });
     const gauge = (name: string, help: string, read: () => number): void => {
@@ -64,6 +66,7 @@ export class FrontMetrics {
     };
     gauge('kvt_serve_requests_live', 'Requests at the servers', live);
     gauge('kvt_serve_requests_queued', 'Requests that wait for one of those to end', queued);
+    gauge('kvt_serve_link_errors', 'Internal errors at the links to workers; each is in the log', linkErrors);
     new Gauge({
       name: 'kvt_serve_worker_ready',
       help: '1: the worker takes requests',

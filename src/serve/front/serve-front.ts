@@ -111,7 +111,7 @@ export class ServeFront {
   }
 
   static #assemble(
-    { config, ...limits }: ServeFrontOptions,
+    { config, log, ...limits }: ServeFrontOptions,
     clock: Clock,
     { ids }: FrontIds,
     engine: ServeEngine,
@@ -120,6 +120,7 @@ export class ServeFront {
     const [context, generation] = sides as readonly [WorkerSide, WorkerSide];
     const coordinator = new DisaggCoordinator({
       clock,
+      onWarning: log.warn,
       ids,
       context: context.links,
       generation: generation.links,
@@ -161,6 +162,7 @@ export class ServeFront {
     const metrics = new FrontMetrics({
       live: () => this.#gate.live,
       queued: () => this.#gate.queued,
+      linkErrors: () => this.#sides.reduce((sum, side) => sum + side.internalErrors, 0),
       workers: () => this.#sides.flatMap((side) => side.status()),
     });
     const observation = new Observation({

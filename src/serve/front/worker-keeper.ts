@@ -1,5 +1,6 @@
 import type { Clock, Timer } from '../../clock.js';
 import { ConfigError, type KvTransceiverError, ResourceError } from '../../errors.js';
+import { typedError } from '../../executor/typed-error.js';
 import type { WorkerLink } from '../link/worker-link.js';
 import type { LaunchedWorker, WorkerExit, WorkerProcessEvents } from './worker-process.js';
 
@@ -90,10 +91,17 @@ export class WorkerKeeper {
     const { clock, launch, link } = this.#o;
     this.#starts += 1;
     link.detach('it is being started');
-    const worker = launch({
-      onReady: (endpoint) => this.#ready(endpoint),
-      onExit: (exit) => this.#exited(exit),
-    });
+    let worker: LaunchedWorker;
+    try {
+      worker = launch({
+        onReady: (endpoint) => this.#ready(endpoint),
+        onExit: (exit) => this.#exited(exit),
+      });
+    } catch (error) {
+      // No process came of it. This may be a timer, where nobody hears of that.
+      this.#missed(typedError(error, 'could not be started').message, false, null);
+      return;
+    }
     const limit = clock.setTimer(START_LIMIT_MS, () => {
       this.#o.onWarning(`${link.name} was not ready within ${START_LIMIT_MS / 1000} s and is ended`);
       worker.kill();
@@ -110,7 +118,7 @@ export class WorkerKeeper {
   }
 
   #exited({ how, isFinal, problems }: WorkerExit): void {
-    const { clock, link, onWarning } = this.#o;
+    const { clock, link } = this.#o;
     // At once: its requests may still be repeated elsewhere.
     if (this.#state.kind !== 'stopped') link.detach(`its process ${how}`);
     else {
@@ -120,6 +128,13 @@ export class WorkerKeeper {
     if (this.#state.kind !== 'running') return;
     const { sinceMs, limit } = this.#state;
     limit.cancel();
+    if (clock.now() - sinceMs >= SETTLED_AFTER_MS) this.#pauseMs = FIRST_PAUSE_MS;
+    this.#missed(how, isFinal, problems);
+  }
+
+  /** There is no process now, and one is wanted. */
+  #missed(how: string, isFinal: boolean, problems: WorkerExit['problems']): void {
+    const { clock, link, onWarning } = this.#o;
     if (this.#onFirst !== null) {
       this.#state = { kind: 'stopped' };
       this.#onGone();
@@ -131,7 +146,6 @@ export class WorkerKeeper {
       this.#onFirst = null;
       return;
     }
-    if (clock.now() - sinceMs >= SETTLED_AFTER_MS) this.#pauseMs = FIRST_PAUSE_MS;
     onWarning(`${link.name} ${how}; another one starts in ${this.#pauseMs} ms`);
     this.#state = { kind: 'pausing', timer: clock.setTimer(this.#pauseMs, () => this.#launch(), { keepAlive: true }) };
     this.#pauseMs = Math.min(2 * this.#pauseMs, LONGEST_PAUSE_MS);

@@ -139,6 +139,11 @@ export class WorkerSide {
     }));
   }
 
+  /** At its links. */
+  get internalErrors(): number {
+    return this.#front.internalErrors;
+  }
+
   metrics(): Promise<readonly LabelledMetrics[]> {
     return Promise.all(
       this.links.map(async (link) => ({

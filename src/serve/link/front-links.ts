@@ -1,5 +1,8 @@
 import type { Clock } from '../../clock.js';
 import { WireError } from '../../errors.js';
+import { CallbackGuard, INTERNAL_ERRORS } from '../../session/callback-guard.js';
+import { Counters } from '../../session/counters.js';
+import { GuardedClock } from '../../session/guarded-clock.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { decodeWorkerFrame } from './link-codec.js';
 import type { IdOrigin, LinkFrame, WorkerMessage, WorkerRole } from './link-message.js';
@@ -23,19 +26,29 @@ export interface FrontLinksOptions {
 /**
  * Role: the front's end of its links to the workers of one side: one messenger, one session a worker.
  * Ownership: owns the messenger; `close` ends it and every link.
+ * Errors: what goes wrong behind a frame or a timer ends the session that it belonged to, and is counted (`internal_errors`).
  */
 export class FrontLinks {
   readonly #o: FrontLinksOptions;
   readonly #links: WorkerLink[] = [];
   readonly #bySession = new Map<bigint, WorkerLink>();
+  readonly #counters = new Counters();
+  readonly #guard: CallbackGuard;
   #badFrames = 0;
 
   constructor(options: FrontLinksOptions) {
-    this.#o = options;
-    const { messenger } = options;
-    messenger.onFrame((bytes) => this.#onFrame(bytes));
+    const { messenger, clock, onWarning } = options;
+    const guard = new CallbackGuard({ clock, counters: this.#counters, warn: onWarning });
+    this.#guard = guard;
+    this.#o = {
+      ...options,
+      clock: new GuardedClock(clock, guard),
+      onWarning: (message) => void guard.run('the log', () => onWarning(message)),
+    };
+    messenger.onFrame((bytes) => void guard.run('a frame of a worker', () => this.#onFrame(bytes)));
     messenger.onDisconnect((endpoint) => {
-      for (const link of this.#links) if (link.endpoint === endpoint) link.disconnected();
+      for (const link of this.#links)
+        if (link.endpoint === endpoint) guard.run(`the loss of ${link.name}`, () => link.disconnected());
     });
   }
 
@@ -44,12 +57,18 @@ export class FrontLinks {
     return this.#badFrames;
   }
 
+  /** What frames, timers and handlers would have thrown. */
+  get internalErrors(): number {
+    return this.#counters.get(INTERNAL_ERRORS);
+  }
+
   add(name: string, role: WorkerRole): WorkerLink {
     const { clock, messenger, engine, newSession, ids, onIdsTaken, onWarning } = this.#o;
     const link = new WorkerLink({
       name,
       role,
       clock,
+      guard: this.#guard,
       messenger,
       engine,
       newSession,

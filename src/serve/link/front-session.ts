@@ -1,10 +1,13 @@
 import type { Clock } from '../../clock.js';
 import type { DisaggServer, ServerCall, ServerResult } from '../../coordinator/disagg-server.js';
-import { ResourceError } from '../../errors.js';
+import { InternalError, type KvTransceiverError, ResourceError, WireError } from '../../errors.js';
+import type { DisaggregatedParams } from '../../executor/request.js';
 import { typedError } from '../../executor/typed-error.js';
+import type { CallbackGuard } from '../../session/callback-guard.js';
 import type { Messenger } from '../../wire/messenger.js';
+import { checkWorkerMessage } from './link-codec.js';
 import { toLink } from './link-error.js';
-import { MAX_CALLS } from './link-limits.js';
+import { MAX_CALLS, MAX_METRICS_BYTES, MAX_TOKEN } from './link-limits.js';
 import type { FrontMessage, IdOrigin, LinkFrame, WorkerMessage, WorkerPhase } from './link-message.js';
 import { LinkOutbox } from './link-outbox.js';
 
@@ -16,6 +19,15 @@ export interface FrontSessionOptions {
   readonly ids: IdOrigin;
   readonly server: Pick<DisaggServer, 'submit'>;
   readonly metrics: () => Promise<string>;
+  readonly guard: CallbackGuard;
+  /** The front cannot be told something, and lacks a frame. */
+  readonly onBroken: (error: KvTransceiverError) => void;
+}
+
+/** One of its requests: how the server's is cancelled, and how it ends for the front. */
+interface OpenCall {
+  readonly live: ServerCall;
+  readonly finish: (result: ServerResult) => void;
 }
 
 /** Role: one front at a worker: its requests, and what they are answered. `end` cancels what is left of them. */
@@ -26,7 +38,7 @@ export class FrontSession {
   ids: IdOrigin;
   readonly #o: FrontSessionOptions;
   readonly #outbox: LinkOutbox<WorkerMessage>;
-  readonly #calls = new Map<number, ServerCall>();
+  readonly #calls = new Map<number, OpenCall>();
   #sequence = 0;
 
   constructor(options: FrontSessionOptions) {
@@ -51,13 +63,13 @@ export class FrontSession {
           this.#submit(message);
           break;
         case 'cancel':
-          this.#calls.get(message.call)?.cancel();
+          this.#cancel(message.call);
           break;
         case 'ping':
           this.sayPhase(phase);
           break;
         case 'metrics':
-          void this.#sayMetrics(message.query);
+          this.#sayMetrics(message.query);
           break;
         case 'bye':
           return false;
@@ -78,46 +90,94 @@ export class FrontSession {
 
   end(): void {
     this.#outbox.close();
-    for (const call of this.#calls.values()) call.cancel();
+    const { guard } = this.#o;
+    for (const { live } of this.#calls.values()) guard.run('the cancel of a request', () => live.cancel());
     this.#calls.clear();
+  }
+
+  /** A server that cannot cancel it has lost it for the front: nobody waits for the rest. */
+  #cancel(call: number): void {
+    const open = this.#calls.get(call);
+    if (open === undefined) return;
+    const error = this.#o.guard.run('the cancel of a request', () => open.live.cancel());
+    if (error !== null) open.finish(failed(error));
+  }
+
+  /** What the server said of it cannot be told to the front: the request ends. */
+  #giveUp(call: number, error: KvTransceiverError): void {
+    const open = this.#calls.get(call);
+    if (open === undefined) return;
+    open.finish(failed(this.#o.guard.caught('what a server said of a request', error)));
+    this.#o.guard.run('the cancel of a request', () => open.live.cancel());
   }
 
   #submit(message: Extract<FrontMessage, { type: 'submit' }>): void {
     const { call, promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens } = message;
+    const { guard } = this.#o;
     let count = 0;
     const onToken = (token: number, index: number): void => {
-      count = index + 1;
-      this.#outbox.say({ type: 'tokens', call, index, tokens: [token] });
+      if (!Number.isInteger(token) || token < 0 || token > MAX_TOKEN)
+        this.#giveUp(call, new InternalError(`token ${index} of the answer is ${token}, which is no token`));
+      else {
+        count = index + 1;
+        this.#outbox.say({ type: 'tokens', call, index, tokens: [token] });
+      }
     };
-    const finish = (result: ServerResult, refused: boolean): void => {
-      this.#calls.delete(call);
+    const onContextAnswer = (params: DisaggregatedParams): void => {
+      const answer = { type: 'answer', call, params } as const;
+      const refusal = refusalOf(answer);
+      if (refusal === null) this.#outbox.say(answer);
+      else this.#giveUp(call, refusal);
+    };
+    const say = (result: ServerResult, refused: boolean): void => {
       const { outcome, error, usage = null } = result;
       const linkError = error === null ? null : toLink(error);
       this.#outbox.say({ type: 'done', call, outcome, tokenCount: count, error: linkError, usage, refused });
+    };
+    const finish = (result: ServerResult): void => {
+      if (this.#calls.delete(call)) say(result, false);
     };
     try {
       if (this.#calls.size >= MAX_CALLS || this.#calls.has(call))
         throw new ResourceError(`this front has ${this.#calls.size} requests here, more than it may`);
       const request = { promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens };
-      const live = this.#o.server.submit(request, {
-        onToken,
-        onContextAnswer: (answer) => this.#outbox.say({ type: 'answer', call, params: answer }),
-      });
-      this.#calls.set(call, live);
-      void live.done.then((result) => finish(result, false));
+      const live = this.#o.server.submit(request, { onToken, onContextAnswer });
+      const ended = live.done.catch((cause: unknown) => failed(guard.caught('a request that a server took', cause)));
+      this.#calls.set(call, { live, finish });
+      guard.after('the end of a request', ended, finish);
     } catch (error) {
-      const refusal = typedError(error, 'the request was refused');
-      finish({ outcome: 'failed', outputTokens: [], error: refusal }, true);
+      say(failed(typedError(error, 'the request was refused')), true);
     }
   }
 
-  async #sayMetrics(query: number): Promise<void> {
-    let text = '';
-    try {
-      text = await this.#o.metrics();
-    } catch (error) {
-      text = `# ${typedError(error, 'metrics').message.replaceAll('\n', ' ')}\n`;
-    }
-    this.#outbox.say({ type: 'metrics', query, text }, text.length);
+  #sayMetrics(query: number): void {
+    const said = this.#metrics().catch((error: unknown) => comment(typedError(error, 'metrics').message));
+    this.#o.guard.after('metrics', said, (text) => this.#outbox.say({ type: 'metrics', query, text }, text.length));
   }
+
+  async #metrics(): Promise<string> {
+    const text = await this.#o.metrics();
+    const sizeBytes = Buffer.byteLength(text);
+    return sizeBytes <= MAX_METRICS_BYTES ? text : comment(`${sizeBytes} bytes of metrics do not fit a frame`);
+  }
+}
+
+/** A line of the Prometheus format that is no metric. */
+function comment(text: string): string {
+  return `# ${text.replaceAll('\n', ' ')}\n`;
+}
+
+/** What the front would refuse in it; null: nothing. */
+function refusalOf(message: WorkerMessage): KvTransceiverError | null {
+  try {
+    checkWorkerMessage(message);
+    return null;
+  } catch (cause) {
+    if (!(cause instanceof WireError)) throw cause;
+    return new InternalError(`what the server said cannot be told: ${cause.message}`, { cause });
+  }
+}
+
+function failed(error: KvTransceiverError): ServerResult {
+  return { outcome: 'failed', outputTokens: [], error };
 }

@@ -2,6 +2,7 @@ import { decode, encode } from '@msgpack/msgpack';
 import { NODE_COUNT, PROCESS_COUNT } from '../../coordinator/snowflake-ids.js';
 import { ERROR_CODES, type ErrorCode } from '../../errors.js';
 import type { DisaggregatedParams, PromptUsage, SamplingParams, TransferPolicy } from '../../executor/request.js';
+import { maxDraftTokens } from '../../session/transferable-request.js';
 import { asInteger, DecodedMap } from '../../wire/decoded-map.js';
 import { MAX_FRAME_BYTES, MAX_ORDINAL, MAX_TRACEPARENT_BYTES } from '../../wire/limits.js';
 import { checkMsgpackShape } from '../../wire/msgpack-shape.js';
@@ -13,6 +14,7 @@ import {
   MAX_METRICS_BYTES,
   MAX_REASON_BYTES,
   MAX_STOP_TOKENS,
+  MAX_TOKEN,
   MAX_TOKENS,
 } from './link-limits.js';
 import type { FrontMessage, IdOrigin, LinkFrame, WorkerMessage } from './link-message.js';
@@ -25,11 +27,23 @@ const TYPES = ['context_only', 'generation_only', 'context_and_generation'] as c
 const STYLES = ['context_first', 'generation_first'] as const;
 
 export function encodeFrame({ session, sequence, messages }: LinkFrame<FrontMessage | WorkerMessage>): Uint8Array {
-  const m = messages.map((message) =>
-    message.type === 'submit' ? { ...message, promptTokens: tokenBytes(message.promptTokens) } : message,
-  );
+  const m = messages.map(wireForm);
   // The encoder's own buffer is used again; the messenger keeps what it is given.
   return encode({ v: LINK_VERSION, s: session, n: sequence, m }, { useBigInt64: true }).slice();
+}
+
+/**
+ * Reads a message as the other end will: one that it refuses costs the whole session, with every request of it, and one that is refused before
+ * costs itself.
+ * @throws WireError naming the field and what it may be
+ */
+export function checkFrontMessage(message: FrontMessage): void {
+  readFrontMessage(new DecodedMap(wireForm(message), message.type));
+}
+
+/** @throws as `checkFrontMessage` */
+export function checkWorkerMessage(message: WorkerMessage): void {
+  readWorkerMessage(new DecodedMap(message, message.type));
 }
 
 /** @throws WireError for whatever is not a frame of a front */
@@ -153,9 +167,11 @@ function readIdOrigin(map: DecodedMap): IdOrigin {
 }
 
 function readParams(map: DecodedMap): DisaggregatedParams {
+  const requestType = map.oneOf('requestType', TYPES);
+  const scheduleStyle = map.oneOf('scheduleStyle', STYLES);
   return {
-    requestType: map.oneOf('requestType', TYPES),
-    scheduleStyle: map.oneOf('scheduleStyle', STYLES),
+    requestType,
+    scheduleStyle,
     ctxRequestId: map.field('ctxRequestId', (value) => (value === null ? null : map.u64('ctxRequestId'))),
     disaggRequestId: map.field('disaggRequestId', (value) => (value === null ? null : map.u64('disaggRequestId'))),
     ctxDpRank: map.field('ctxDpRank', (value, path) =>
@@ -167,7 +183,7 @@ function readParams(map: DecodedMap): DisaggregatedParams {
     firstGenLogProbs: map.field('firstGenLogProbs', (value) =>
       value == null ? [] : map.list('firstGenLogProbs', MAX_TOKENS, (item, path) => finite(item, -Infinity, 0, path)),
     ),
-    draftTokens: tokenList(map, 'draftTokens'),
+    draftTokens: tokenList(map, 'draftTokens', Math.min(MAX_TOKENS, maxDraftTokens({ requestType, scheduleStyle }))),
     ctxUsage: map.field('ctxUsage', (value, path) => (value == null ? null : readUsage(new DecodedMap(value, path)))),
     traceparent: map.string('traceparent', MAX_TRACEPARENT_BYTES),
   };
@@ -207,7 +223,11 @@ function callOf(map: DecodedMap): number {
 }
 
 function tokenList(map: DecodedMap, name: string, maxCount = MAX_TOKENS): number[] {
-  return map.list(name, maxCount, (item, path) => asInteger(item, 0, 0xffff_ffff, path));
+  return map.list(name, maxCount, (item, path) => asInteger(item, 0, MAX_TOKEN, path));
+}
+
+function wireForm(message: FrontMessage | WorkerMessage): object {
+  return message.type === 'submit' ? { ...message, promptTokens: tokenBytes(message.promptTokens) } : message;
 }
 
 function tokenBytes(tokens: Uint32Array): Uint8Array {

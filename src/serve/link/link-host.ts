@@ -1,6 +1,9 @@
 import type { Clock, Timer } from '../../clock.js';
 import type { DisaggServer } from '../../coordinator/disagg-server.js';
 import { WireError } from '../../errors.js';
+import { CallbackGuard, INTERNAL_ERRORS } from '../../session/callback-guard.js';
+import { Counters } from '../../session/counters.js';
+import { GuardedClock } from '../../session/guarded-clock.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { FrontSession } from './front-session.js';
 import { decodeFrontFrame } from './link-codec.js';
@@ -29,18 +32,27 @@ export interface LinkHostOptions {
  * Invariant: a front that is gone leaves nothing behind: its requests are cancelled when its connection breaks, when it opens another session,
  *   and when it has been silent for too long.
  * Ownership: owns the messenger; the server stays the caller's.
+ * Errors: what goes wrong with a request ends it, what goes wrong with a session ends that; both are counted (`internal_errors`).
  */
 export class LinkHost {
   readonly #o: LinkHostOptions;
   readonly #sessions = new Map<bigint, FrontSession>();
   #phase: WorkerPhase = 'ready';
   #sweepTimer: Timer;
+  readonly #counters = new Counters();
+  readonly #guard: CallbackGuard;
   #badFrames = 0;
 
   constructor(options: LinkHostOptions) {
-    this.#o = options;
-    const { messenger } = options;
-    messenger.onFrame((bytes) => this.#onFrame(bytes));
+    const { messenger, clock, onWarning } = options;
+    const guard = new CallbackGuard({ clock, counters: this.#counters, warn: onWarning });
+    this.#guard = guard;
+    this.#o = {
+      ...options,
+      clock: new GuardedClock(clock, guard),
+      onWarning: (message) => void guard.run('the log', () => onWarning(message)),
+    };
+    messenger.onFrame((bytes) => void guard.run('a frame of a front', () => this.#onFrame(bytes)));
     messenger.onDisconnect((endpoint) => this.#endWhere((session) => session.endpoint === endpoint));
     this.#sweepTimer = this.#armSweep();
   }
@@ -55,6 +67,11 @@ export class LinkHost {
 
   get liveCalls(): number {
     return [...this.#sessions.values()].reduce((sum, { liveCalls }) => sum + liveCalls, 0);
+  }
+
+  /** What frames, timers and handlers would have thrown. */
+  get internalErrors(): number {
+    return this.#counters.get(INTERNAL_ERRORS);
   }
 
   /** Tells the fronts to send nothing new; what is under way goes on. */
@@ -83,7 +100,16 @@ export class LinkHost {
     const [first] = frame.messages;
     if (first?.type === 'hello') this.#onHello(frame.session, first);
     else if (known === undefined) this.#onStranger(frame);
-    else if (!known.receive(frame, this.#phase)) this.#end(frame.session);
+    else if (!this.#hear(known, frame)) this.#end(frame.session);
+  }
+
+  /** @returns false when the session is over */
+  #hear(session: FrontSession, frame: LinkFrame<FrontMessage>): boolean {
+    let goesOn = false;
+    this.#guard.run(`a frame of ${session.endpoint}`, () => {
+      goesOn = session.receive(frame, this.#phase);
+    });
+    return goesOn;
   }
 
   #onHello(session: bigint, { endpoint, role, engine, ids }: Extract<FrontMessage, { type: 'hello' }>): void {
@@ -111,7 +137,10 @@ export class LinkHost {
         refuse(`this worker serves ${MAX_SESSIONS} fronts already; end some of them`);
         return;
       }
-      this.#sessions.set(session, new FrontSession({ clock, messenger, endpoint, session, ids, server, metrics }));
+      const guard = this.#guard;
+      const onBroken = (): void => this.#end(session);
+      const own = { endpoint, session, ids, onBroken };
+      this.#sessions.set(session, new FrontSession({ clock, guard, messenger, server, metrics, ...own }));
     }
     const welcome = { type: 'welcome', incarnation, infoEndpoint, pid, phase: this.#phase } as const;
     sayOnce({ messenger, endpoint, session, message: welcome });
@@ -150,7 +179,8 @@ export class LinkHost {
   }
 
   #endWhere(matches: (session: FrontSession) => boolean): void {
-    for (const [key, session] of this.#sessions) if (matches(session)) this.#end(key);
+    for (const [key, session] of this.#sessions)
+      if (matches(session)) this.#guard.run(`the end of ${session.endpoint}`, () => this.#end(key));
   }
 
   #end(key: bigint): void {

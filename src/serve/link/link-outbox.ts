@@ -1,4 +1,6 @@
 import type { Clock } from '../../clock.js';
+import type { KvTransceiverError } from '../../errors.js';
+import type { CallbackGuard } from '../../session/callback-guard.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { encodeFrame } from './link-codec.js';
 import { FRAME_BYTES, FRAME_MESSAGES } from './link-limits.js';
@@ -9,6 +11,9 @@ export interface LinkOutboxOptions {
   readonly messenger: Messenger;
   readonly endpoint: string;
   readonly session: bigint;
+  readonly guard: CallbackGuard;
+  /** Something could not be said: the session lacks a frame now, and is over. Called once. */
+  readonly onBroken: (error: KvTransceiverError) => void;
 }
 
 /**
@@ -36,7 +41,8 @@ export class LinkOutbox<M extends FrontMessage | WorkerMessage> {
     if (this.#messages.length >= FRAME_MESSAGES) this.flush();
     if (this.#scheduled) return;
     this.#scheduled = true;
-    void this.#o.clock.nextTurn().then(() => {
+    const { guard, clock, endpoint } = this.#o;
+    guard.after(`what is said to ${endpoint}`, clock.nextTurn(), () => {
       this.#scheduled = false;
       this.flush();
     });
@@ -49,10 +55,16 @@ export class LinkOutbox<M extends FrontMessage | WorkerMessage> {
 
   flush(): void {
     if (this.#closed || this.#messages.length === 0) return;
-    const { messenger, endpoint, session } = this.#o;
-    messenger.send(endpoint, encodeFrame({ session, sequence: ++this.#sequence, messages: this.#messages }));
+    const { messenger, endpoint, session, guard, onBroken } = this.#o;
+    const messages = this.#messages;
     this.#messages = [];
     this.#sizeBytes = 0;
+    const error = guard.run(`what is said to ${endpoint}`, () =>
+      messenger.send(endpoint, encodeFrame({ session, sequence: ++this.#sequence, messages })),
+    );
+    if (error === null) return;
+    this.close();
+    onBroken(error);
   }
 
   /** Says nothing more. */

@@ -6,9 +6,10 @@ import type {
   ServerEvents,
   ServerRequest,
 } from '../../coordinator/disagg-server.js';
-import { PeerLostError, StateError } from '../../errors.js';
-import { typedError } from '../../executor/typed-error.js';
+import { ArgumentError, type KvTransceiverError, PeerLostError, StateError, WireError } from '../../errors.js';
+import type { CallbackGuard } from '../../session/callback-guard.js';
 import type { Messenger } from '../../wire/messenger.js';
+import { checkFrontMessage } from './link-codec.js';
 import { HELLO_INTERVAL_MS, PING_INTERVAL_MS, SILENCE_LIMIT_MS } from './link-limits.js';
 import type { FrontMessage, IdOrigin, LinkFrame, WorkerMessage, WorkerPhase, WorkerRole } from './link-message.js';
 import { LinkOutbox } from './link-outbox.js';
@@ -18,6 +19,7 @@ export interface WorkerLinkOptions {
   readonly name: string;
   readonly role: WorkerRole;
   readonly clock: Clock;
+  readonly guard: CallbackGuard;
   readonly messenger: Messenger;
   /** What the worker must run; see `engineLabel`. */
   readonly engine: string;
@@ -99,6 +101,10 @@ export class WorkerLink implements DisaggServer {
     return { phase: state.phase, incarnation, reason: state.phase === 'draining' ? 'it is about to end' : '' };
   }
 
+  /**
+   * @throws StateError while the worker is down
+   * @throws ArgumentError for a request that the worker would not understand
+   */
   submit(request: ServerRequest, events: ServerEvents): ServerCall {
     const { promptTokens, maxTokens, params, transferPolicy, sampling = null, stopTokens = [] } = request;
     const state = this.#state;
@@ -106,12 +112,12 @@ export class WorkerLink implements DisaggServer {
       throw new StateError(`${this.name} is down (${state.reason}); send the request to another`);
     const { outbox } = state.talk;
     const call = this.#nextNumber++;
-    const remote = new RemoteCall(this.name, events, () => outbox.say({ type: 'cancel', call }));
+    const rest = { transferPolicy, sampling, stopTokens };
+    const message: FrontMessage = { type: 'submit', call, promptTokens, maxTokens, params, ...rest };
+    requireCarriable(message);
+    const remote = new RemoteCall(this.name, events, this.#o.guard, () => outbox.say({ type: 'cancel', call }));
     this.#calls.set(call, remote);
-    outbox.say(
-      { type: 'submit', call, promptTokens, maxTokens, params, transferPolicy, sampling, stopTokens },
-      promptTokens.byteLength,
-    );
+    outbox.say(message, promptTokens.byteLength);
     return remote;
   }
 
@@ -185,7 +191,7 @@ export class WorkerLink implements DisaggServer {
       try {
         this.#onMessage(message);
       } catch (error) {
-        this.#lose(typedError(error, 'its message was not understood').message);
+        this.#lose(this.#o.guard.caught('its message was not understood', error).message);
       }
     }
   }
@@ -240,9 +246,10 @@ export class WorkerLink implements DisaggServer {
   }
 
   #greet(endpoint: string, reason: string): void {
-    const { clock, messenger, newSession } = this.#o;
+    const { clock, guard, messenger, newSession } = this.#o;
     const session = newSession();
-    const outbox = new LinkOutbox<FrontMessage>({ clock, messenger, endpoint, session });
+    const onBroken = (error: KvTransceiverError): void => this.#loseTalk(talk, error.message);
+    const outbox = new LinkOutbox<FrontMessage>({ clock, guard, messenger, endpoint, session, onBroken });
     const talk: Talk = { endpoint, session, outbox, sequence: 0, lastHeardMs: clock.now(), timer: null };
     this.#state = { kind: 'greeting', reason, talk };
     this.#o.onSession(this, null, session);
@@ -255,7 +262,7 @@ export class WorkerLink implements DisaggServer {
   }
 
   #sayHello(talk: Talk): void {
-    this.#greetIn(talk);
+    this.#o.guard.run(`the greeting of ${this.name}`, () => this.#greetIn(talk));
     this.#arm(talk, HELLO_INTERVAL_MS, () => this.#sayHello(talk));
   }
 
@@ -271,7 +278,14 @@ export class WorkerLink implements DisaggServer {
 
   #arm(talk: Talk, delayMs: number, act: () => void): void {
     talk.timer?.cancel();
-    talk.timer = this.#o.clock.setTimer(delayMs, act);
+    talk.timer = this.#o.clock.setTimer(delayMs, () => {
+      const error = this.#o.guard.run(`a timer of ${this.name}`, act);
+      if (error !== null && this.#state.kind === 'up') this.#loseTalk(talk, error.message);
+    });
+  }
+
+  #loseTalk(talk: Talk, reason: string): void {
+    if (this.#state.kind !== 'detached' && this.#state.talk === talk) this.#lose(reason);
   }
 
   /** Gives the session up and opens another one. */
@@ -280,9 +294,9 @@ export class WorkerLink implements DisaggServer {
     const { talk } = this.#state;
     this.#warn(`${this.name} at ${talk.endpoint} was lost: ${reason}`);
     this.#endTalk(talk);
+    this.#failCalls(reason);
     this.#o.onSession(this, talk.session, null);
     this.#greet(talk.endpoint, reason);
-    this.#failCalls(reason);
   }
 
   #endTalk(talk: Talk): void {
@@ -307,5 +321,15 @@ export class WorkerLink implements DisaggServer {
     if (message === this.#lastWarning) return;
     this.#lastWarning = message;
     this.#o.onWarning(message);
+  }
+}
+
+/** @throws ArgumentError */
+function requireCarriable(message: FrontMessage): void {
+  try {
+    checkFrontMessage(message);
+  } catch (cause) {
+    if (!(cause instanceof WireError)) throw cause;
+    throw new ArgumentError(`the request cannot be sent to a worker: ${cause.message}`, { cause });
   }
 }

@@ -73,7 +73,7 @@ export class ServeWorker {
         metrics: () => observation.metrics(),
         onWarning: (message) => log.warn(message),
       });
-      observation.showFronts(() => host.sessionCount);
+      observation.showFronts(host);
       return new ServeWorker(clock, ranks, host, observation);
     } catch (error) {
       await Promise.allSettled(ranks.map((rank) => rank.close(0)));

@@ -36,14 +36,20 @@ export class WorkerObservation {
     return this.#logger === null ? null : new KvLogging({ logger: this.#logger.child({ rank }), clock: this.#clock });
   }
 
-  /** @param count asked at each scrape */
-  showFronts(count: () => number): void {
+  /** Asked at each scrape. */
+  showFronts(host: { readonly sessionCount: number; readonly internalErrors: number }): void {
+    this.#gauge('kvt_worker_fronts', 'Front processes that this worker serves', () => host.sessionCount);
+    const help = 'Internal errors at the links to fronts; each is in the log';
+    this.#gauge('kvt_worker_link_errors', help, () => host.internalErrors);
+  }
+
+  #gauge(name: string, help: string, read: () => number): void {
     new Gauge({
-      name: 'kvt_worker_fronts',
-      help: 'Front processes that this worker serves',
+      name,
+      help,
       registers: [this.#registry],
       collect() {
-        this.set(count());
+        this.set(read());
       },
     });
   }

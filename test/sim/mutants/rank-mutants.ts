@@ -156,6 +156,12 @@ export const RANK_MUTANTS: readonly Mutant[] = [
     replace: '',
   },
   {
+    name: 'a receiver that was refused leaves its writer waiting for it',
+    file: FAREWELLS,
+    find: 'if (writer.refusedOnly)',
+    replace: 'if (writer.refusedOnly && writer.rank < 0)',
+  },
+  {
     name: 'who is no peer yet is not told of a receiver that gave up',
     file: FAREWELLS,
     find: 'if (peer === null) this.#o.greet(farewell.endpoint);\n    else this.#tell(farewell, peer);',

@@ -1,6 +1,7 @@
-import { SessionRetiredError } from '../../../src/errors.js';
+import { ArgumentError, SessionRetiredError } from '../../../src/errors.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import type { DisaggregatedParams } from '../../../src/executor/request.js';
+import { promptOf } from '../parts/prompts.js';
 import {
   CONTEXT,
   DONE,
@@ -30,6 +31,56 @@ const CONTEXT_ONLY: DisaggregatedParams = {
 export const FOUND: ScenarioGroup = {
   group: 'found by the simulator',
   scenarios: [
+    {
+      name: 'a receiver that expects another prompt is refused, and both sides know within a second',
+      references: [
+        'simulator: its plans give both halves one prompt; by hand the sender was still open after four seconds',
+      ],
+      plan: plan([request(0), request(1, { atMs: 1500 })]),
+      prepare: (cluster) => {
+        const local = cluster.generations[0]?.server.local;
+        if (local === undefined) return;
+        const submit = local.submit.bind(local);
+        let left = 1;
+        local.submit = (asked, events) => {
+          const promptTokens = left-- > 0 ? promptOf(0, 23) : asked.promptTokens;
+          return submit({ ...asked, promptTokens }, events);
+        };
+      },
+      expect: { 0: { context: 'failed', generation: 'failed', withinMs: 1000 }, 1: DONE },
+    },
+    {
+      name: 'a generation half that its cache manager refuses is given up at the context server within a second',
+      references: ['simulator: the scenario above, with a prompt that the manager did not take'],
+      plan: plan([request(0), request(1, { atMs: 1500 })]),
+      prepare: (cluster) => {
+        const cache = cluster.generations[0]?.server.cache;
+        if (cache === undefined) return;
+        const addRequest = cache.addRequest.bind(cache);
+        let left = 1;
+        cache.addRequest = (...asked) => {
+          if (left-- > 0) throw new ArgumentError('not this one');
+          return addRequest(...asked);
+        };
+      },
+      expect: { 0: { context: 'failed', generation: 'failed', withinMs: 1000 }, 1: DONE },
+    },
+    {
+      name: 'a generation half that cannot be asked for is given up at the context server within a second',
+      references: ['simulator: as above'],
+      plan: plan([request(0), request(1, { atMs: 1500 })]),
+      prepare: (cluster) => {
+        const transceiver = cluster.generations[0]?.server.transceiver;
+        if (transceiver === undefined) return;
+        const ask = transceiver.requestAndReceiveAsync.bind(transceiver);
+        let left = 1;
+        transceiver.requestAndReceiveAsync = (asked) => {
+          if (left-- > 0) throw new ArgumentError('not this one');
+          ask(asked);
+        };
+      },
+      expect: { 0: { context: 'failed', generation: 'failed', withinMs: 1000 }, 1: DONE },
+    },
     {
       name: 'a request cancelled while its last write lands does not end as done at the receiver',
       references: ['simulator, seed 650 of the first generator: a report of DONE followed one of CANCELLED'],

@@ -57,7 +57,12 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     queueTimeoutMs: options.queueTimeoutMs ?? 10_000,
   });
   const bodies = new BodyBudget(options.bodiesBytes ?? 1_000_000);
-  const metrics = new FrontMetrics({ live: () => gate.live, queued: () => gate.queued, workers: () => [] });
+  const metrics = new FrontMetrics({
+    live: () => gate.live,
+    queued: () => gate.queued,
+    linkErrors: () => 0,
+    workers: () => [],
+  });
   const app = httpApp({
     clock,
     unixTimeAtOriginMs: 1e12,

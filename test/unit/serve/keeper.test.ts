@@ -122,4 +122,47 @@ describe('worker keeper', () => {
     clock.advance(60_000);
     expect(launched).toHaveLength(1);
   });
+
+  it('a worker that cannot be launched counts as one that ended: another is tried, and nothing is thrown by a timer', async () => {
+    const { clock, link } = linkWorld();
+    const warnings: string[] = [];
+    let launches = 0;
+    let failing = false;
+    let events: WorkerProcessEvents | null = null;
+    const keeper = new WorkerKeeper({
+      clock,
+      link,
+      launch: (told) => {
+        launches += 1;
+        if (failing) throw new Error('spawn EAGAIN');
+        events = told;
+        return { pid: launches, stop: () => {}, kill: () => {} };
+      },
+      onWarning: (message) => warnings.push(message),
+    });
+    const started = keeper.start();
+    (events as WorkerProcessEvents | null)?.onReady(WORKER);
+    await started;
+    failing = true;
+    (events as WorkerProcessEvents | null)?.onExit({ how: 'was ended by SIGKILL', isFinal: false, problems: null });
+    clock.advance(200);
+    expect([launches, keeper.pid]).toEqual([2, null]);
+    expect(warnings.at(-1)).toBe('context-0 could not be started: spawn EAGAIN; another one starts in 400 ms');
+    failing = false;
+    clock.advance(400);
+    expect([launches, keeper.pid]).toEqual([3, 3]);
+    const stopped = keeper.stop(100);
+    (events as WorkerProcessEvents | null)?.onExit({ how: 'ended', isFinal: false, problems: null });
+    await stopped;
+  });
+
+  it('the first one that cannot be launched is told to whoever starts the server', async () => {
+    const { clock, link } = linkWorld();
+    const launch = (): never => {
+      throw new Error('spawn EAGAIN');
+    };
+    const keeper = new WorkerKeeper({ clock, link, launch, onWarning: () => {} });
+    await expect(keeper.start()).rejects.toThrow(ResourceError);
+    await keeper.stop(100);
+  });
 });

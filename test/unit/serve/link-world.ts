@@ -111,7 +111,12 @@ export function linkWorld(role: 'context' | 'generation' = 'context') {
   const { links: front, ids } = startFront(1000, 17);
   const link: WorkerLink = front.add(`${role}-0`, role);
   const startWorker = (
-    more: { readonly engine?: string; readonly role?: 'generation'; readonly incarnation?: bigint } = {},
+    more: {
+      readonly engine?: string;
+      readonly role?: 'generation';
+      readonly incarnation?: bigint;
+      readonly metrics?: string;
+    } = {},
   ) => {
     const server = new FakeServer('worker', WORKER, log);
     const host = new LinkHost({
@@ -123,7 +128,7 @@ export function linkWorld(role: 'context' | 'generation' = 'context') {
       infoEndpoint: 'tcp://127.0.0.1:3000',
       pid: 42,
       server,
-      metrics: async () => 'up 1\n',
+      metrics: async () => more.metrics ?? 'up 1\n',
       onWarning: (message) => warnings.push(message),
     });
     return { server, host };

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { CallbackGuard } from '../../../src/session/callback-guard.js';
 import { ControlChannel } from '../../../src/session/control-channel.js';
 import { Counters } from '../../../src/session/counters.js';
 import { peekHeader } from '../../../src/wire/frame-header.js';
@@ -14,11 +15,13 @@ describe('the minor in use', () => {
   it('is the smaller of the two, per peer, and our own towards a peer that is not known', () => {
     const clock = new FakeClock();
     const network = new FakeNetwork(clock);
+    const counters = new Counters();
     const channel = new ControlChannel({
       messenger: network.bind(),
       incarnation: 7n,
       clock,
-      counters: new Counters(),
+      counters,
+      guard: new CallbackGuard({ clock, counters, warn: () => {} }),
       listeners: { onMessage: () => undefined, onBadFrame: () => undefined },
       versions: [{ major: 1, minor: 3 }],
     });

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import { CallbackGuard } from '../../../src/session/callback-guard.js';
 import { ControlChannel } from '../../../src/session/control-channel.js';
 import { Counters } from '../../../src/session/counters.js';
 import { type Peer, PeerRegistry } from '../../../src/session/peer-registry.js';
@@ -22,6 +23,7 @@ type Parts = Awaited<ReturnType<typeof underWay>>;
 function buildOf({ world, context, generation }: Parts, versions: WireVersions, incarnation: bigint) {
   const messenger = world.network.bind();
   const counters = new Counters();
+  const guard = new CallbackGuard({ clock: world.clock, counters, warn: () => {} });
   const ready: Peer[] = [];
   const refused: string[] = [];
   const { endpoint } = messenger;
@@ -32,6 +34,7 @@ function buildOf({ world, context, generation }: Parts, versions: WireVersions, 
     incarnation,
     clock: world.clock,
     counters,
+    guard,
     listeners: {
       onMessage: ({ message, major, minor, incarnation: sender }, origin) => {
         if (message.type === 'HELLO') registry.onHello(message, { major, minor }, origin);
@@ -52,6 +55,7 @@ function buildOf({ world, context, generation }: Parts, versions: WireVersions, 
     newNonce: () => nonce++,
     busy: () => new Set(),
     counters,
+    guard,
     events: {
       onReady: (peer) => void ready.push(peer),
       onRefused: (_, error) => void refused.push(`${error.code}: ${error.message}`),
