@@ -34,6 +34,7 @@ export const SERVE_OPTIONS = {
   requestTimeoutMs: value('N', 'for a client to send its request', timeoutMs, '30000'),
   stallTimeoutMs: value('N', 'for a client to take what was written', timeoutMs, '30000'),
   drainTimeoutMs: value('N', 'after SIGTERM, for requests under way to end', timeoutMs, '60000'),
+  metricsAgeMs: value('N', 'for which /metrics hands out what it has collected', count(0, 60_000), '1000'),
   logLevel: value(
     'LEVEL',
     'least level of JSON log lines on standard error; silent: warnings as text',

@@ -48,6 +48,9 @@ export interface CoordinatorResult {
   readonly receivedAtMs: number;
   /** Of the try that decided. */
   readonly firstTokenAtMs: number | null;
-  /** When the outcome was known; the result of a complete answer may come up to a second later, with the context server's usage. */
+  /**
+   * When the outcome was known. The result of a complete answer comes then, unless its generation server could not say what the prompt had cost:
+   * up to a second later, with the context server's own word.
+   */
   readonly finishedAtMs: number;
 }

@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../clock.js';
 import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { RequestOutcome } from '../executor/executor-events.js';
-import type { DisaggregatedParams, ScheduleStyle } from '../executor/request.js';
+import type { DisaggregatedParams, PromptUsage, ScheduleStyle } from '../executor/request.js';
 import { typedError } from '../executor/typed-error.js';
 import type { CallbackGuard } from '../session/callback-guard.js';
 import type { CoordinatorRequest } from './coordinator-request.js';
@@ -38,17 +38,18 @@ export type Side = 'context' | 'generation';
 type Ending = Omit<AttemptResult, 'cachedTokens'>;
 
 /**
- * How long a complete answer waits for what the context server counted. It ends by the same report as the generation server, a hop apart at most;
- * one that is busy or lost must not hold an answer that its user could have.
+ * How long a complete answer waits for what the context server counted, when the generation server could not tell. The context server ends by the
+ * same report, and says so when its engine leaves it the time; one that is busy or lost must not hold an answer that its user could have.
  */
 export const USAGE_LIMIT_MS = 1000;
 
 /**
  * Role: one try of a request on its two servers.
  * Invariant: one outcome. The first side that fails decides it, and the other one is cancelled at once; a cancel of the user's decides when
- *   both sides ended, because a generation that was already complete stays complete.
+ *   both sides ended, because a generation that was already complete stays complete, or when a generation that had its prompt was cut off.
  * Errors: what the user's handler throws ends the try; a server that cannot cancel is not waited for.
- * Ordering: tokens go out as they come; the result of a complete generation waits, for a bounded time, until the context server has said its usage.
+ * Ordering: tokens go out as they come; the result of a complete generation goes with its last one, for the usage of the context server came with
+ *   the pages. Where it did not, the result waits, for a bounded time, until that server has said it.
  */
 export class DisaggAttempt {
   readonly id: bigint;
@@ -64,7 +65,8 @@ export class DisaggAttempt {
   /** `counting`: complete but for the usage of the context server. */
   #phase: 'running' | 'cancelling' | 'counting' | 'ended' = 'running';
   #counting: { readonly ending: Ending; readonly timer: Timer } | null = null;
-  #cachedTokens = 0;
+  /** Null: nobody said it yet. */
+  #contextUsage: PromptUsage | null = null;
   #answered = false;
 
   constructor(options: AttemptOptions) {
@@ -137,6 +139,7 @@ export class DisaggAttempt {
   #onAnswer(params: DisaggregatedParams): void {
     if (this.#answered || this.#o.scheduleStyle !== 'context_first') return;
     this.#answered = true;
+    this.#noteUsage(params.ctxUsage);
     if (this.#phase === 'running') this.#submit('generation', () => params);
   }
 
@@ -151,7 +154,7 @@ export class DisaggAttempt {
 
   #onDone(side: Side, result: ServerResult, refused = false): void {
     this.#running.delete(side);
-    if (side === 'context') this.#cachedTokens = result.usage?.cachedTokens ?? 0;
+    this.#noteUsage(side === 'context' ? result.usage : result.contextUsage);
     if (this.#phase === 'counting') this.#endCounting();
     else if (this.#phase !== 'ended') this.#judge(side, result, refused);
     if (this.#running.size === 0 && this.#phase === 'ended') this.#resolveReleased();
@@ -164,7 +167,8 @@ export class DisaggAttempt {
       this.#complete({ ...decided, outcome, outputTokens, error: null });
     } else if (this.#phase === 'cancelling') {
       // What else goes wrong while the user's cancel is under way is of no interest to the user.
-      if (this.#running.size === 0) this.#end({ ...decided, outcome: 'cancelled', outputTokens, error: null });
+      const isCut = side === 'generation' && this.#contextUsage !== null;
+      if (isCut || this.#running.size === 0) this.#end({ ...decided, outcome: 'cancelled', outputTokens, error: null });
     } else if (outcome !== 'completed') {
       this.#end({ ...decided, outcome, outputTokens, error });
     } else if (this.#o.scheduleStyle === 'context_first' && !this.#answered) {
@@ -173,8 +177,12 @@ export class DisaggAttempt {
     }
   }
 
+  #noteUsage(usage: PromptUsage | null | undefined): void {
+    this.#contextUsage ??= usage ?? null;
+  }
+
   #complete(ending: Ending): void {
-    if (!this.#running.has('context')) {
+    if (this.#contextUsage !== null || !this.#running.has('context')) {
       this.#end(ending);
       return;
     }
@@ -194,7 +202,7 @@ export class DisaggAttempt {
 
   #end(result: Ending): void {
     this.#phase = 'ended';
-    this.#resolveResult({ ...result, cachedTokens: this.#cachedTokens });
+    this.#resolveResult({ ...result, cachedTokens: this.#contextUsage?.cachedTokens ?? 0 });
     // A completed generation has every page; its context server is about to hear the same.
     if (result.outcome !== 'completed') this.#cancelBoth();
   }

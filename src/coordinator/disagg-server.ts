@@ -22,8 +22,13 @@ export interface ServerResult {
   readonly outputTokens: readonly number[];
   /** Null exactly unless failed. */
   readonly error: KvTransceiverError | null;
-  /** Left out by servers that do not count. */
+  /** Of this server. Left out by servers that do not count. */
   readonly usage?: PromptUsage;
+  /**
+   * Of a generation server: what the context server spent on the prompt, which came with the pages. The context server's own word may be long in
+   * coming, because it is busy with other prompts. Left out: it is not known here.
+   */
+  readonly contextUsage?: PromptUsage;
 }
 
 /** Whether a server takes requests. */

@@ -3,6 +3,7 @@ import type { Executor } from '../executor/executor.js';
 import type { TransferPolicy } from '../executor/request.js';
 import type { DisaggServer, ServerCall, ServerEvents, ServerRequest, ServerResult } from './disagg-server.js';
 import { LiveIds } from './live-ids.js';
+import { resultOf } from './server-result.js';
 
 /** Parts of a server that lives in this process. */
 export interface LocalServerOptions {
@@ -51,14 +52,9 @@ export class LocalServer implements DisaggServer {
       executor.submit(llmRequest, {
         onContextAnswer: (_, params) => events.onContextAnswer?.(params),
         onToken: (_, token, index) => events.onToken?.(token, index),
-        onFinished: ({ outputTokens, error, prepopulatedLen }, outcome) => {
+        onFinished: (ended, outcome) => {
           leave();
-          resolveDone({
-            outcome,
-            outputTokens: [...outputTokens],
-            error,
-            usage: { promptTokens: request.promptTokens.length, cachedTokens: prepopulatedLen },
-          });
+          resolveDone(resultOf(ended, outcome));
         },
       });
     } catch (error) {

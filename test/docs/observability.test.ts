@@ -47,6 +47,7 @@ describe('docs/observability.md', () => {
 
   it('has every metric of the server, and no other', async () => {
     const front = new FrontMetrics({
+      clock: new FakeClock(),
       live: () => 0,
       queued: () => 0,
       linkErrors: () => 0,

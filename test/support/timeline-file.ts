@@ -2,7 +2,7 @@ import type { TraceEvent, TraceFile } from '../../src/cli/bench/report/timeline-
 
 /**
  * What a viewer of the JSON trace format needs and does not say: times in order, no overlap on a thread, each begin with its end, each arrow
- * with both its ends inside a slice of its thread, a name for each thread. Throws for the first that does not hold.
+ * with both its ends inside a slice of its thread, a name for each thread, and spans that are drawn where they say. Throws for the first that does not hold.
  */
 export function validateTimeline(file: TraceFile): void {
   const fail = (why: string, event: TraceEvent): never => {
@@ -11,6 +11,7 @@ export function validateTimeline(file: TraceFile): void {
   let lastTs = 0;
   const onThread = new Map<string, TraceEvent[]>();
   const begun = new Map<string, TraceEvent>();
+  const drawnIn = new Map<string, number>();
   const arrows = new Map<string, TraceEvent>();
   const named = new Set<string>();
   const threadOf = ({ pid, tid }: TraceEvent): string => `${pid}/${tid}`;
@@ -23,7 +24,8 @@ export function validateTimeline(file: TraceFile): void {
     if (event.ts < lastTs) fail('goes back in time', event);
     lastTs = event.ts;
     if (!named.has(String(event.pid)) || !named.has(threadOf(event))) fail('has no named process and thread', event);
-    const key = `${event.pid} ${event.cat} ${event.id} ${event.name}`;
+    const track = trackOf(event);
+    const key = `${track} ${event.name}`;
     switch (event.ph) {
       case 'X': {
         const before = onThread.get(threadOf(event)) ?? [];
@@ -35,6 +37,8 @@ export function validateTimeline(file: TraceFile): void {
       }
       case 'b':
         if (begun.has(key)) fail('begins twice', event);
+        if (!drawnIn.has(track)) drawnIn.set(track, event.pid);
+        if (drawnIn.get(track) !== event.pid) fail('is drawn in another process', event);
         begun.set(key, event);
         break;
       case 'e':
@@ -57,4 +61,9 @@ export function validateTimeline(file: TraceFile): void {
   }
   const [open] = [...begun.values(), ...arrows.values()];
   if (open !== undefined) fail('is not ended', open);
+}
+
+/** Viewers know an asynchronous span by its category and id, and by its process only when the id is a local one. */
+function trackOf({ pid, cat, id, id2 }: TraceEvent): string {
+  return id2 === undefined ? `${cat} ${id}` : `${pid} ${cat} ${id2.local}`;
 }

@@ -11,6 +11,8 @@ import type { AnswerLimits, AnswerRequest } from './answer-request.js';
 import type { AnswerHead, AnswerShape } from './answer-shape.js';
 import { AnswerStream } from './answer-stream.js';
 import type { BodyBudget } from './body-budget.js';
+import { BODY_FRAGMENTED } from './body-bytes.js';
+import { endConnection } from './connection-watch.js';
 import { eventOf, eventStream } from './event-stream.js';
 import type { FrontMetrics } from './front-metrics.js';
 import { ApiError, apiErrorOf } from './openai-error.js';
@@ -57,10 +59,15 @@ export async function answerRoute(
   try {
     const { maxModelTokens } = limits.engine;
     const bodyLimits = { clock, sizeBytes: parts.maxBodyBytes, maxValues: bodyValuesFor(maxModelTokens) };
-    request = read(await readJson(c.req.raw, bodyLimits, share), limits);
+    // Node's own stream: the library's would cost a promise for each piece of it.
+    const body = { headers: c.req.raw.headers, stream: c.env.incoming };
+    request = read(await readJson(body, bodyLimits, share), limits);
   } catch (error) {
     // What is still to come of the body must not be taken for the next request, nor waited for.
     if (error instanceof ApiError && (error.status === 408 || error.status === 429)) c.header('connection', 'close');
+    // Each turn until an answer is written has thousands of its pieces.
+    if (error instanceof ApiError && error.body.error.code === BODY_FRAGMENTED)
+      endConnection(c.env.outgoing, c.env.incoming.socket, error);
     throw error;
   } finally {
     share.end();

@@ -66,6 +66,13 @@ export function watchConnections(server: Server, stallLimitMs: number): void {
   });
 }
 
+/** Answers a request whose body is not worth reading on, and ends its connection with what was read of it so far. */
+export function endConnection(outgoing: ServerResponse, socket: Duplex, error: ApiError): void {
+  // Without a socket of its own it stands behind others, whose answer this would be taken for.
+  if (outgoing.socket !== null && !outgoing.headersSent && socket.writable) socket.write(answerOf(error));
+  socket.destroy();
+}
+
 function answerOf({ status, body }: ApiError): string {
   const text = JSON.stringify(body);
   return (

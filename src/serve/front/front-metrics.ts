@@ -1,8 +1,11 @@
 import { Counter, collectDefaultMetrics, Gauge, Histogram, Registry } from 'prom-client';
+import type { Clock } from '../../clock.js';
+import { registryText } from '../../observe/registry-text.js';
 import type { AnswerEnd } from './answer-stream.js';
 
 /** What the front counts elsewhere and shows here. */
 export interface FrontGauges {
+  readonly clock: Clock;
   readonly live: () => number;
   readonly queued: () => number;
   /** What frames, timers and handlers of the links would have thrown. */
@@ -16,6 +19,7 @@ const SECONDS = [0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60
 export class FrontMetrics {
   /** Also for what observes the coordinator. */
   readonly registry = new Registry();
+  readonly #clock: Clock;
   readonly #http = new Counter({
     name: 'kvt_serve_http_requests_total',
     help: 'HTTP requests by route and status; 499: the client left',
@@ -51,7 +55,8 @@ export class FrontMetrics {
     registers: [this.registry],
   });
 
-  constructor({ live, queued, linkErrors, workers }: FrontGauges) {
+  constructor({ clock, live, queued, linkErrors, workers }: FrontGauges) {
+    this.#clock = clock;
     const registers = [this.registry];
     collectDefaultMetrics({ register: this.registry });
     const gauge = (name: string, help: string, read: () => number): void => {
@@ -110,6 +115,6 @@ export class FrontMetrics {
   metrics(): Promise<string> {
     // Only where the process was started with --expose-gc: figures of the heap then show what is in use.
     globalThis.gc?.();
-    return this.registry.metrics();
+    return registryText(this.registry, this.#clock);
   }
 }

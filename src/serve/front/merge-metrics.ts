@@ -1,3 +1,6 @@
+import type { Clock } from '../../clock.js';
+import { TurnBudget } from '../../turn-budget.js';
+
 /** Metrics of one process, and the labels that tell its samples from those of others. */
 export interface LabelledMetrics {
   readonly labels: Readonly<Record<string, string>>;
@@ -17,8 +20,10 @@ const SAMPLE = /^([a-zA-Z_:][\w:]*)(?:\{(.*)\})? (\S+)(?: \d+)?$/;
 /**
  * One text from those of several processes. Each sample gets the labels of its process, those apart that it has already: a name given twice
  * would spoil the whole text. What is no line of the format is left out, so that no process can spoil the others' metrics.
+ * In turns of the event loop: there are thousands of lines.
  */
-export function mergeMetrics(sources: readonly LabelledMetrics[]): string {
+export async function mergeMetrics(sources: readonly LabelledMetrics[], clock: Clock): Promise<string> {
+  const turns = new TurnBudget(clock);
   const families = new Map<string, Family>();
   const familyOf = (name: string): Family => {
     const family = families.get(name) ?? { description: [], samples: [] };
@@ -29,6 +34,7 @@ export function mergeMetrics(sources: readonly LabelledMetrics[]): string {
     const own = Object.entries(labels).map(([name, value]) => ({ name, text: `${name}=${JSON.stringify(value)}` }));
     let current = '';
     for (const line of text.split('\n')) {
+      if (turns.isSpentBySmall()) await turns.nextTurn();
       const described = DESCRIPTION.exec(line)?.[1];
       if (described !== undefined) {
         const { description } = familyOf(described);

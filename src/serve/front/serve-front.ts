@@ -19,6 +19,7 @@ import { HttpListener, type HttpListenerOptions } from './http-listener.js';
 import { mergeMetrics } from './merge-metrics.js';
 import { bodyBytesFor } from './read-body.js';
 import { routerOf } from './routers.js';
+import { SharedMetrics } from './shared-metrics.js';
 import { WorkerSide } from './worker-side.js';
 
 export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOptions, 'app' | 'hostname' | 'port'> {
@@ -30,6 +31,8 @@ export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOpt
   readonly controlHost: string | null;
   /** Null: what the model can use. */
   readonly maxBodyBytes: number | null;
+  /** For how long the metrics are handed out after they were collected. */
+  readonly metricsAgeMs: number;
   readonly log: ServeLog;
   /** Of the workers of this machine. */
   readonly logLevel: LogLevel;
@@ -160,6 +163,7 @@ export class ServeFront {
     const { config, stallLimitMs, log } = options;
     const maxBodyBytes = options.maxBodyBytes ?? bodyBytesFor(this.engine.maxModelTokens);
     const metrics = new FrontMetrics({
+      clock,
       live: () => this.#gate.live,
       queued: () => this.#gate.queued,
       linkErrors: () => this.#sides.reduce((sum, side) => sum + side.internalErrors, 0),
@@ -173,6 +177,11 @@ export class ServeFront {
     });
     observation.attach({ coordinator: this.#coordinator });
     this.#observation = observation;
+    const all = new SharedMetrics(clock, options.metricsAgeMs, async () => {
+      const front = { labels: { worker: 'front' }, text: await metrics.metrics() };
+      const workers = await Promise.all(this.#sides.map((side) => side.metrics()));
+      return mergeMetrics([front, ...workers.flat()], clock);
+    });
     const app = httpApp({
       clock,
       unixTimeAtOriginMs: Date.now() - clock.now(),
@@ -189,11 +198,7 @@ export class ServeFront {
       logger: log.logger,
       onError: log.error,
       health: () => this.#health(),
-      allMetrics: async () =>
-        mergeMetrics([
-          { labels: { worker: 'front' }, text: await metrics.metrics() },
-          ...(await Promise.all(this.#sides.map((side) => side.metrics()))).flat(),
-        ]),
+      allMetrics: () => all.get(),
     });
     return HttpListener.open({ ...options, app, hostname: config.hostname, port: config.port });
   }

@@ -130,9 +130,10 @@ export class FrontSession {
       else this.#giveUp(call, refusal);
     };
     const say = (result: ServerResult, refused: boolean): void => {
-      const { outcome, error, usage = null } = result;
+      const { outcome, error, usage = null, contextUsage = null } = result;
       const linkError = error === null ? null : toLink(error);
-      this.#outbox.say({ type: 'done', call, outcome, tokenCount: count, error: linkError, usage, refused });
+      const ended = { outcome, tokenCount: count, error: linkError, usage, contextUsage, refused };
+      this.#outbox.say({ type: 'done', call, ...ended });
     };
     const finish = (result: ServerResult): void => {
       if (this.#calls.delete(call)) say(result, false);

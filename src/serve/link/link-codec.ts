@@ -150,6 +150,7 @@ function readWorkerMessage(map: DecodedMap): WorkerMessage {
           message: error.string('message', MAX_REASON_BYTES),
         })),
         usage: nullable(map, 'usage', readUsage),
+        contextUsage: nullable(map, 'contextUsage', readUsage),
         refused: map.boolean('refused'),
       };
     case 'pong':

@@ -1,5 +1,5 @@
 /** Version of the frames; both ends must have the same. */
-export const LINK_VERSION = 2;
+export const LINK_VERSION = 3;
 
 /** A frame is sent when it has this much, so that no frame comes near what the messenger refuses. */
 export const FRAME_MESSAGES = 512;

@@ -68,6 +68,8 @@ export type WorkerMessage =
       /** Null exactly unless failed. */
       readonly error: LinkError | null;
       readonly usage: PromptUsage | null;
+      /** Of a generation worker: what came with the pages. */
+      readonly contextUsage: PromptUsage | null;
       /** The server turned the request away; it had no call. */
       readonly refused: boolean;
     }

@@ -50,7 +50,7 @@ export class RemoteCall implements ServerCall {
   }
 
   /** @throws ProtocolError when tokens are missing */
-  ended({ outcome, tokenCount, error, usage, refused }: Extract<WorkerMessage, { type: 'done' }>): void {
+  ended({ outcome, tokenCount, error, usage, contextUsage, refused }: Extract<WorkerMessage, { type: 'done' }>): void {
     if (this.#phase === 'done') return;
     if (tokenCount !== this.#tokens.length)
       throw new ProtocolError(`${this.#worker} counts ${tokenCount} tokens, ${this.#tokens.length} came`);
@@ -59,6 +59,7 @@ export class RemoteCall implements ServerCall {
       outputTokens: this.#tokens,
       error: error === null ? null : this.#errorOf(error, refused),
       ...(usage === null ? {} : { usage }),
+      ...(contextUsage === null ? {} : { contextUsage }),
     });
   }
 

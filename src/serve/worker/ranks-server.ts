@@ -1,9 +1,10 @@
 import type { ServerCall, ServerEvents, ServerRequest, ServerResult } from '../../coordinator/disagg-server.js';
 import { LiveIds } from '../../coordinator/live-ids.js';
+import { contextUsageOf, resultOf } from '../../coordinator/server-result.js';
 import { createRequest, MONOLITHIC } from '../../executor/create-request.js';
 import type { Executor } from '../../executor/executor.js';
 import type { RequestOutcome } from '../../executor/executor-events.js';
-import type { LlmRequest, TransferPolicy } from '../../executor/request.js';
+import type { LlmRequest, PromptUsage, TransferPolicy } from '../../executor/request.js';
 
 export interface RanksServerOptions {
   /** Of every rank, by rank. */
@@ -33,16 +34,19 @@ export class RanksServer {
       resolveDone = resolve;
     });
     let first: ServerResult | null = null;
+    let contextUsage: PromptUsage | null = null;
     const cancel = (): void => {
       for (const executor of executors) executor.cancel(id);
     };
     for (const [rank, executor] of executors.entries()) {
       const onFinished = (ended: LlmRequest, outcome: RequestOutcome): void => {
         if (rank === 0) first = resultOf(ended, outcome);
+        // Only ranks that a context rank wrote its answer to have it.
+        contextUsage ??= contextUsageOf(ended);
         left -= 1;
         if (left > 0) return;
         leave();
-        if (first !== null) resolveDone(first);
+        if (first !== null) resolveDone({ ...first, ...(contextUsage === null ? {} : { contextUsage }) });
       };
       try {
         executor.submit(this.#requestOf(id, request), {
@@ -70,16 +74,4 @@ export class RanksServer {
     const transferPolicy = request.transferPolicy ?? own;
     return createRequest({ id, promptTokens, maxTokens, disagg: params, transferPolicy, sampling, stopTokens });
   }
-}
-
-function resultOf(
-  { outputTokens, error, prepopulatedLen, promptTokens }: LlmRequest,
-  outcome: RequestOutcome,
-): ServerResult {
-  return {
-    outcome,
-    outputTokens: [...outputTokens],
-    error,
-    usage: { promptTokens: promptTokens.length, cachedTokens: prepopulatedLen },
-  };
 }

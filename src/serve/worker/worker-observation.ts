@@ -4,6 +4,7 @@ import type { CacheTransceiverConfig } from '../../config/index.js';
 import { KvLogging } from '../../observe/kv-logging.js';
 import type { Logger } from '../../observe/logger.js';
 import { Observation } from '../../observe/observation.js';
+import { registryText } from '../../observe/registry-text.js';
 
 /** How a worker shows itself. */
 export interface WorkerObservationOptions {
@@ -58,7 +59,7 @@ export class WorkerObservation {
   metrics(): Promise<string> {
     // Only where the process was started with --expose-gc: figures of the heap then show what is in use.
     globalThis.gc?.();
-    return this.#registry.metrics();
+    return registryText(this.#registry, this.#clock);
   }
 
   close(): void {

@@ -41,7 +41,9 @@ export class Served {
 
   /** `serve` from a configuration; JSON is YAML. */
   async front(config: object, ...more: readonly string[]): Promise<Front> {
-    const child = await this.run('serve', '--config', this.file('serve.yaml', config), '--port', '0', ...more);
+    const file = this.file('serve.yaml', config);
+    // Tests look at what was counted a moment ago.
+    const child = await this.run('serve', '--config', file, '--port', '0', '--metrics-age-ms', '0', ...more);
     const front = new Front(child);
     for (const { pid } of await front.workers()) if (pid > 0) this.#workers.add(pid);
     return front;

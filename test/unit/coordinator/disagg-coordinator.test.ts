@@ -88,6 +88,32 @@ describe('generation first', () => {
     expect(results).toHaveLength(1);
   });
 
+  it('a complete answer that brought its usage waits for no context server', async () => {
+    const { clock, log, context, generation, coordinator, results, submit } = setup('generation_first');
+    submit();
+    clock.advance(3);
+    generation.last.end({ outputTokens: [11], contextUsage: { promptTokens: 5, cachedTokens: 4 } });
+    await clock.turn();
+    expect(results).toMatchObject([{ outcome: 'completed', usage: { cachedTokens: 4 }, finishedAtMs: 53 }]);
+    expect(coordinator.liveCount).toBe(1);
+    context.last.end({ usage: { promptTokens: 5, cachedTokens: 4 } });
+    await clock.run(USAGE_LIMIT_MS);
+    expect([coordinator.liveCount, results.length, log.length]).toEqual([0, 1, 2]);
+  });
+
+  it('a cancel that cut off a generation which had its prompt is over', async () => {
+    const { clock, context, generation, coordinator, results, submit } = setup('generation_first');
+    submit().cancel();
+    const contextUsage = { promptTokens: 5, cachedTokens: 4 };
+    generation.last.end({ outcome: 'cancelled', outputTokens: [11], contextUsage });
+    await clock.turn();
+    expect(results).toMatchObject([{ outcome: 'cancelled', outputTokens: [11], usage: { cachedTokens: 4 } }]);
+    expect(coordinator.liveCount).toBe(1);
+    context.last.end({ outcome: 'failed', error: ERROR });
+    await clock.turn();
+    expect([coordinator.liveCount, results.length]).toEqual([0, 1]);
+  });
+
   it('a context server that fails behind a complete answer ends the wait, and its count holds', async () => {
     const { clock, log, context, generation, results, submit } = setup('generation_first');
     submit();
@@ -169,6 +195,16 @@ describe('context first', () => {
     s.context.last.end({});
     await s.clock.turn();
     expect(s.results).toMatchObject([{ outcome: 'completed', outputTokens: [9, 8] }]);
+  });
+
+  it('an answer that says its usage is not waited for again', async () => {
+    const { clock, context, generation, results, submit } = setup('context_first');
+    submit();
+    const ctxUsage = { promptTokens: 5, cachedTokens: 3 };
+    context.last.events.onContextAnswer?.(params('generation_only', { scheduleStyle: 'context_first', ctxUsage }));
+    generation.last.end({ outputTokens: [9, 8] });
+    await clock.turn();
+    expect(results).toMatchObject([{ outcome: 'completed', usage: { promptTokens: 5, cachedTokens: 3 } }]);
   });
 
   it('a prefill that fails ends the request', async () => {

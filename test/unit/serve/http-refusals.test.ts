@@ -99,6 +99,26 @@ describe('what is refused before it is a request of the API', () => {
     );
   });
 
+  it('a body in chunks of one byte is refused, and the connection ended', async () => {
+    const { raw, bodies, log } = await start({ maxBodyBytes: 100_000 });
+    const head =
+      'POST /v1/completions HTTP/1.1\r\nhost: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n';
+    const answer = await raw(`${head}${'1\r\n \r\n'.repeat(50_000)}`).answer();
+    expect(answer).toMatch(/^HTTP\/1\.1 400 /);
+    expect(answer).toMatch(/\r\nconnection: close\r\n/i);
+    expect(answer).toMatch(/the body came in 4229 pieces of 1 bytes on average; .*"code":"body_fragmented"/);
+    expect(bodies.heldBytes).toBe(0);
+    // As many as a list of ids may be written in are a body like any other.
+    const ids = [...`{"model": "kvt-tiny", "prompt": [${'1, '.repeat(30)}1]}`];
+    const body = `${ids.map((byte) => `1\r\n${byte}\r\n`).join('')}${'1\r\n \r\n'.repeat(3900)}0\r\n\r\n`;
+    const client = raw(head + body);
+    await until(
+      () => log.length > 0,
+      () => 'no request came through',
+    );
+    client.socket.destroy();
+  });
+
   it('with a full queue the body is not waited for', async () => {
     const { raw, complete, gate, bodies } = await start({ maxLive: 1, maxQueued: 0 });
     void complete().catch(() => {});

@@ -58,6 +58,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
   });
   const bodies = new BodyBudget(options.bodiesBytes ?? 1_000_000);
   const metrics = new FrontMetrics({
+    clock,
     live: () => gate.live,
     queued: () => gate.queued,
     linkErrors: () => 0,

@@ -85,14 +85,15 @@ describe('a link', () => {
     server.last.events.onContextAnswer?.(PARAMS);
     server.last.events.onToken?.(5, 0);
     server.last.events.onToken?.(6, 1);
-    server.last.end({ outputTokens: [5, 6], usage: { promptTokens: 3, cachedTokens: 2 } });
+    const counted = { usage: { promptTokens: 3, cachedTokens: 2 }, contextUsage: { promptTokens: 3, cachedTokens: 1 } };
+    server.last.end({ outputTokens: [5, 6], ...counted });
     await clock.run(2);
     expect(seen).toEqual([PARAMS, [5, 0], [6, 1]]);
     expect(await call.done).toEqual({
       outcome: 'completed',
       outputTokens: [5, 6],
       error: null,
-      usage: { promptTokens: 3, cachedTokens: 2 },
+      ...counted,
     });
     expect(link.liveCalls).toBe(0);
   });
@@ -375,6 +376,7 @@ describe('frames', () => {
       tokenCount: 2,
       error: { code: 'ERR_KVT_WIRE', message: 'x' },
       usage: null,
+      contextUsage: null,
       refused: true,
     },
     { type: 'pong', phase: 'draining' },

@@ -2,18 +2,21 @@ import { describe, expect, it } from 'vitest';
 import { ArgumentError, ResourceError } from '../../../src/errors.js';
 import type { Executor } from '../../../src/executor/executor.js';
 import type { RequestEvents } from '../../../src/executor/executor-events.js';
-import type { LlmRequest } from '../../../src/executor/request.js';
+import type { ContextAnswer, LlmRequest } from '../../../src/executor/request.js';
 import { RanksServer } from '../../../src/serve/worker/ranks-server.js';
 import { PIPELINED, params, prompt } from '../executor/harness.js';
 
 /** Ranks whose requests end when the test says so. */
 function ranks(count: number) {
-  const finish: (() => void)[] = [];
+  const finish: ((answer?: ContextAnswer) => void)[] = [];
   let refusal: Error | null = null;
   const executors = Array.from({ length: count }, () => ({
     submit: (request: LlmRequest, events: RequestEvents) => {
       if (refusal !== null) throw refusal;
-      finish.push(() => events.onFinished?.(request, 'completed', 0));
+      finish.push((contextAnswer) => {
+        if (contextAnswer !== undefined) request.contextAnswer = contextAnswer;
+        events.onFinished?.(request, 'completed', 0);
+      });
     },
     cancel: () => true,
   }));
@@ -55,5 +58,29 @@ describe('an id that another request of the worker has', () => {
     expect(submit).toThrow(ArgumentError);
     refuse(null);
     expect(submit).not.toThrow();
+  });
+});
+
+describe('what a context server spent on the prompt', () => {
+  const answer = { firstTokens: [7], firstLogProbs: [], draftTokens: [], promptLen: 4, cachedTokens: 3 };
+  const none = { ...answer, firstTokens: [], cachedTokens: 0 };
+
+  it.each([
+    ['the first', [answer, none]],
+    ['another one', [none, answer]],
+  ])('is said by %s of the ranks that came to hear of it', async (_, answers) => {
+    const { submit, finish } = ranks(2);
+    const { done } = submit();
+    for (const [rank, one] of answers.entries()) finish[rank]?.(one);
+    const contextUsage = { promptTokens: 4, cachedTokens: 3 };
+    expect(await done).toMatchObject({ usage: { promptTokens: 4, cachedTokens: 0 }, contextUsage });
+  });
+
+  it('is left out where no rank did', async () => {
+    const { submit, finish } = ranks(2);
+    const { done } = submit();
+    finish[0]?.(none);
+    finish[1]?.();
+    expect(await done).not.toHaveProperty('contextUsage');
   });
 });

@@ -1,16 +1,19 @@
+import { PassThrough, Readable } from 'node:stream';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { SystemClock } from '../../../src/clock.js';
+import { type Clock, SystemClock } from '../../../src/clock.js';
 import { BodyBudget } from '../../../src/serve/front/body-budget.js';
+import { BodyBytes, FREE_PIECES, PIECE_BYTES } from '../../../src/serve/front/body-bytes.js';
+import { BODY_STALL_MS } from '../../../src/serve/front/body-flow.js';
 import { JsonScan } from '../../../src/serve/front/json-scan.js';
 import { ApiError } from '../../../src/serve/front/openai-error.js';
-import { BODY_STALL_MS, bodyBytesFor, readJson } from '../../../src/serve/front/read-body.js';
+import { bodyBytesFor, readJson } from '../../../src/serve/front/read-body.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
 
-const headers = { 'content-type': 'application/json' };
+const headers = new Headers({ 'content-type': 'application/json' });
 
-function bodyOf(body: ReadableStream<Uint8Array>): Request {
-  return new Request('http://x/', { method: 'POST', headers, body, duplex: 'half' } as RequestInit);
+function limitsOf(clock: Clock, sizeBytes: number) {
+  return { clock, sizeBytes, maxValues: 10 };
 }
 
 describe('a body', () => {
@@ -18,23 +21,34 @@ describe('a body', () => {
     const clock = new FakeClock();
     const budget = new BodyBudget(100);
     const share = budget.open();
-    let cancelled = 0;
-    const stream = new ReadableStream<Uint8Array>({
-      start: (controller) => controller.enqueue(new Uint8Array(9).fill(0x20)),
-      cancel: () => {
-        cancelled += 1;
-      },
-    });
-    const read = readJson(bodyOf(stream), { clock, sizeBytes: 50, maxValues: 10 }, share).catch((error) => error);
+    const stream = new PassThrough();
+    stream.write(Buffer.alloc(9, 0x20));
+    const read = readJson({ headers, stream }, limitsOf(clock, 50), share).catch((error) => error);
     await clock.run(BODY_STALL_MS - 1);
     expect(budget.heldBytes).toBe(9);
+    stream.write(Buffer.alloc(1, 0x20));
+    await clock.run(BODY_STALL_MS - 1);
+    expect(budget.heldBytes).toBe(18);
     await clock.run(2);
     const error: unknown = await read;
     expect(error).toBeInstanceOf(ApiError);
     expect(error).toMatchObject({ status: 408 });
     share.end();
     share.end();
-    expect([budget.heldBytes, cancelled]).toEqual([0, 1]);
+    expect([budget.heldBytes, stream.readableFlowing, stream.listenerCount('data')]).toEqual([0, true, 0]);
+  });
+
+  it.each([
+    ['ends too early', (stream: PassThrough) => stream.destroy()],
+    ['breaks', (stream: PassThrough) => stream.destroy(new Error('ECONNRESET'))],
+  ])('whose connection %s has no client', async (_, end) => {
+    const stream = new PassThrough();
+    const read = readJson({ headers, stream }, limitsOf(new FakeClock(), 50), new BodyBudget(50).open());
+    stream.write('{');
+    end(stream);
+    await expect(read).rejects.toMatchObject({ status: 499 });
+    const late = readJson({ headers, stream }, limitsOf(new FakeClock(), 50), new BodyBudget(50).open());
+    await expect(late).rejects.toMatchObject({ status: 499 });
   });
 
   it('is looked at in turns of the event loop', async () => {
@@ -46,10 +60,30 @@ describe('a body', () => {
       return nextTurn();
     };
     const text = JSON.stringify({ prompt: 'x'.repeat(1_000_000) });
-    const request = new Request('http://x/', { method: 'POST', headers, body: text });
-    const read = readJson(request, { clock, sizeBytes: 2e6, maxValues: 10 }, new BodyBudget(2e6).open());
-    expect(await read).toEqual(JSON.parse(text));
-    expect(turns).toBeGreaterThanOrEqual(7);
+    const pieces = Array.from({ length: 16 }, (_, at) => Buffer.from(text.slice(at * 65_536, (at + 1) * 65_536)));
+    const stream = Readable.from(pieces, { objectMode: false });
+    expect(await readJson({ headers, stream }, limitsOf(clock, 2e6), new BodyBudget(2e6).open())).toEqual(
+      JSON.parse(text),
+    );
+    expect(turns).toBe(7);
+  });
+
+  it.each([null, 3000])('is held once, however many pieces it comes in, announced: %s', (announced) => {
+    const budget = new BodyBudget(1e6);
+    const body = new BodyBytes(announced ?? 1e5, budget.open());
+    const sent = Buffer.from(Array.from({ length: 3000 }, (_, at) => at % 251));
+    for (const byte of sent) body.push(Uint8Array.of(byte));
+    expect(Buffer.from(body.bytes)).toEqual(sent);
+    expect(budget.heldBytes).toBe(announced ?? 4096);
+  });
+
+  it.each([1, 7, 16])('of pieces of %i bytes is refused before it is long', (size) => {
+    const body = new BodyBytes(1e6, new BodyBudget(2e6).open());
+    const piece = new Uint8Array(size);
+    const most = Math.floor(FREE_PIECES / (1 - size / PIECE_BYTES));
+    for (let pieces = 0; pieces < most; pieces++) body.push(piece);
+    const refusal = { status: 400, body: { error: expect.objectContaining({ code: 'body_fragmented' }) } };
+    expect(() => body.push(piece)).toThrow(expect.objectContaining(refusal));
   });
 
   it('has room for what a model takes', () => {

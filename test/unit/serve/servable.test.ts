@@ -23,6 +23,7 @@ async function refusalOf(text: string, engineModule: string | null = null): Prom
     requestTimeoutMs: 1000,
     stallLimitMs: 1000,
     maxBodyBytes: 1000,
+    metricsAgeMs: 1000,
     log: { logger: null, warn: (message) => warnings.push(message), error: (message) => warnings.push(message) },
     logLevel: 'silent',
   });

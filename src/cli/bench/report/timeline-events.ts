@@ -23,7 +23,10 @@ export interface TraceEvent {
   readonly tid: number;
   readonly ts: number;
   readonly dur?: number;
+  /** Of arrows: one in the whole file. */
   readonly id?: string;
+  /** Of sessions: one within the process. With `id` viewers would draw a request's spans of all processes in the process of the first. */
+  readonly id2?: { readonly local: string };
   readonly bp?: 'e';
   readonly args?: Readonly<Record<string, unknown>>;
 }
@@ -111,7 +114,7 @@ function sessionEvents(row: TtftRow, sample: TtftSample, id: string): readonly T
     end: number,
     more = {},
   ): readonly TraceEvent[] => {
-    const common = { name: what, cat, pid, tid: SESSIONS, id };
+    const common = { name: what, cat, pid, tid: SESSIONS, id2: { local: id } };
     return [
       { ...common, ph: 'b', ts: at(begin), args: more },
       { ...common, ph: 'e', ts: Math.max(at(begin), at(end)) },

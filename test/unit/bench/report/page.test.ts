@@ -108,6 +108,10 @@ describe('the timeline file', () => {
       file.traceEvents.filter((event) => event.ph === ph && event.cat === cat).length;
     expect([of('b', 'request'), of('X', 'compute'), of('X', 'slices'), of('s', 'flow')]).toEqual([180, 360, 360, 360]);
     expect(file.otherData['requestsLeftOut']).toBe(0);
+    const sessions = file.traceEvents.filter(({ ph, cat }) => ph === 'b' && cat === 'session');
+    expect(sessions.filter(({ pid }) => pid === 2)).toHaveLength(180);
+    expect(sessions.filter(({ pid }) => pid === 3)).toHaveLength(180);
+    expect(new Set(sessions.map(({ id2 }) => id2?.local)).size).toBe(180);
     const chunk = file.traceEvents.find(
       ({ name, args }) => name === '#0 chunk 1' && args?.['variant'] === 'monolithic',
     );
@@ -127,6 +131,13 @@ describe('the timeline file', () => {
       ],
     ],
     ['is not ended', [{ ts: 5, ph: 'b' as const, id: '1' }]],
+    [
+      'is drawn in another process',
+      [
+        { ts: 5, ph: 'b' as const, id: '1' },
+        { ts: 5, ph: 'b' as const, id: '1', pid: 2, name: 'f' },
+      ],
+    ],
     ['an arrow without a start', [{ ts: 5, ph: 'f' as const, id: '1' }]],
     [
       'an arrow that touches no slice',
@@ -138,14 +149,9 @@ describe('the timeline file', () => {
     ['has no named process', [{ ts: 5, tid: 9 }]],
     ['a time that is no whole', [{ ts: 0.5 }]],
   ])('the validator sees what %s', (why, events) => {
-    const head = ['process_name', 'thread_name'].map((name) => ({
-      name,
-      cat: '',
-      ph: 'M' as const,
-      pid: 1,
-      tid: 1,
-      ts: 0,
-    }));
+    const head = ['process_name', 'thread_name'].flatMap((name) =>
+      [1, 2].map((pid) => ({ name, cat: '', ph: 'M' as const, pid, tid: 1, ts: 0 })),
+    );
     const traceEvents = events.map((event) => ({
       name: 'e',
       cat: 'c',
