@@ -473,7 +473,7 @@ void BounceWriter::step(BounceTime now) {
   }
   std::vector<BounceSlice> stuck;
   for (const auto& [id, request] : requests_) {
-    // The forward step that a gather waits for is not the receiver's fault.
+    // What a gather waits for, multiprocessors that a forward step holds, is not the receiver's fault.
     if (request.state != RequestState::kActive || count_of(request, ChunkState::kGathering) > 0) continue;
     if (now - request.progress_at >= timeouts_.request) stuck.push_back(request.slice);
   }

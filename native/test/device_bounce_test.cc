@@ -103,7 +103,7 @@ TEST_F(DeviceBounce, ChunksOfAnySizeAreGatheredAndScatteredAsTheHostDoes) {
   BounceMover::JobId job = 0;
   const auto run = [&](std::shared_ptr<const std::vector<PackedGroup>> groups, PackedSide side, std::uint64_t begin,
                        std::uint64_t end) {
-    mover.start({++job, std::move(groups), side, begin, end, arena->base() + 4096, nullptr});
+    mover.start({++job, std::move(groups), side, begin, end, arena->base() + 4096});
     std::vector<BounceMover::Ended> ended;
     const auto until = std::chrono::steady_clock::now() + 10s;
     while (ended.empty() && std::chrono::steady_clock::now() < until) mover.work(&ended);

@@ -30,13 +30,14 @@ class FakeDeviceTest : public DeviceTest {
   }
 
   // An agent whose slices all go through a small arena.
-  static TransportFactory bounced() {
-    return [](Status* error) -> std::unique_ptr<Transport> {
+  static TransportFactory bounced(std::shared_ptr<BounceGauges> gauges = nullptr) {
+    return [gauges = std::move(gauges)](Status* error) -> std::unique_ptr<Transport> {
       const BounceOptions options{.arena_bytes = std::size_t{4} << 20,
                                   .max_chunk_bytes = std::size_t{1} << 20,
                                   .max_inflight_chunks = 4,
                                   .request_timeout = std::chrono::milliseconds(5000),
-                                  .is_forced = true};
+                                  .is_forced = true,
+                                  .gauges = gauges};
       auto base = make_p2p_transport({.device = 0}, error);
       return base == nullptr ? nullptr : make_bounce_transport(std::move(base), options, error);
     };

@@ -1,5 +1,5 @@
-// Slices that wait for a forward on the bounce path, and the path that slices take against the one that is explained,
-// over a stand-in for the driver. Needs no GPU.
+// Slices on the bounce path, and the path that slices take against the one that is explained, over a stand-in for the
+// driver. Needs no GPU.
 #include <random>
 
 #include "fake_device_base.h"
@@ -105,18 +105,18 @@ class FakeBounce : public FakeDeviceTest {
   PlacedPlan plan_;
 };
 
-TEST_F(FakeBounce, WhatIsQueuedBehindAForwardThatFailsIsTakenBack) {
+TEST_F(FakeBounce, ASliceBehindAForwardThatFailsMovesNothing) {
   FakeCuda::order({"hold"});
   const auto event = forward_event();
   const std::uint64_t before = FakeCuda::calls("cuLaunchKernel");
   writer_->submit(slice(1, event));
-  await_launches(before, 1);
   event->fail("the forward step failed");
   writer_->events_changed();
   const Notice notice = writer_->settled(1);
   EXPECT_EQ(notice.outcome, Outcome::kFailed);
   EXPECT_EQ(notice.bytes, 0U);
   EXPECT_NE(notice.error.message().find("the forward step failed"), std::string::npos) << notice.error.message();
+  EXPECT_EQ(FakeCuda::calls("cuLaunchKernel"), before);
   // The receive lives on: the next forward writes the same pages.
   FakeCuda::order({});
   writer_->submit(slice(2, forward_event()));
@@ -170,17 +170,30 @@ class FakeBounceThread : public FakeBounce {
   std::unique_ptr<Transport> sender_, taker_;
 };
 
-TEST_F(FakeBounceThread, IsAwakeWhileASliceGoesOnAndForTheNextOneAndNoLonger) {
-  using namespace std::chrono_literals;
+TEST_F(FakeBounceThread, TakesNoSliceBeforeItsEvent) {
   FakeCuda::order({"hold"});
   const auto event = forward_event();
+  EXPECT_FALSE(sender_->route(1, kTicket, plan_.groups).device_waits);
+  const BatchResult result = sender_->post_slice(1, 1, kTicket, plan_.groups, event->device_event());
+  EXPECT_EQ(result.state, BatchState::kFailed);
+  EXPECT_EQ(result.error.code(), StatusCode::kInternal);
+  EXPECT_FALSE(result.may_still_land);
+  sender_->remove_peer(1);
+  taker_->remove_peer(1);
+  EXPECT_TRUE(sender_->close());
+  EXPECT_TRUE(taker_->close());
+}
+
+TEST_F(FakeBounceThread, IsAwakeWhileASliceGoesOnAndForTheNextOneAndNoLonger) {
+  using namespace std::chrono_literals;
+  FakeCuda::order({"hide"});
   const std::uint64_t before = FakeCuda::calls("cuLaunchKernel");
-  ASSERT_EQ(sender_->post_slice(1, 1, kTicket, plan_.groups, event->device_event()).state, BatchState::kInFlight);
+  ASSERT_EQ(sender_->post_slice(1, 1, kTicket, plan_.groups, nullptr).state, BatchState::kInFlight);
   await("the gather's launch", [&] {
     turn();
     return FakeCuda::calls("cuLaunchKernel") > before;
   });
-  // A gather behind a forward that may take long.
+  // A gather that takes long.
   EXPECT_FALSE(is_awake(*sender_, std::chrono::steady_clock::now() + 5ms));
   // Before it ends, so that a slow machine cannot make it too late.
   const TimePoint soon = std::chrono::steady_clock::now();

@@ -36,7 +36,7 @@ Status BounceDeviceMover::open() {
   status = PageKernels::load(context_, &kernels_);
   if (!status.is_ok()) return status;
   must_flush_ = needs_inbound_flush(*context_);
-  for (CudaStream* stream : {&gather_stream_, &waiting_stream_, &scatter_stream_, &upload_stream_}) {
+  for (CudaStream* stream : {&gather_stream_, &scatter_stream_, &upload_stream_}) {
     status = CudaStream::create(context_, StreamPriority::kLow, stream);
     if (!status.is_ok()) return status;
   }
@@ -139,18 +139,9 @@ Status BounceDeviceMover::launch(const Job& job, const CudaStream& stream, const
   restrict_range(parts, job.begin, job.end, &arguments);
   arguments.linear = job.linear;
   if (!is_in_place) status = slots.upload(slot_bytes, stream);
-  // The slots travel before the event is waited for, so that they cost nothing once it is reached.
-  if (status.is_ok() && job.after != nullptr) status = job.after->wait_on(stream);
   if (!status.is_ok()) return status;
   const CopyKind kind = job.side == PackedSide::kSource ? CopyKind::kGather : CopyKind::kScatter;
   return kernels_->copy(kind, CopyMethod::kRegisters, arguments, blocks_, stream);
-}
-
-const CudaStream& BounceDeviceMover::stream_for(const Job& job) const {
-  if (job.side == PackedSide::kDestination) return scatter_stream_;
-  Status ignored;
-  const bool waits = job.after != nullptr && job.after->query(&ignored) == EventProgress::kPending;
-  return waits ? waiting_stream_ : gather_stream_;
 }
 
 void BounceDeviceMover::start(Job job) {
@@ -161,7 +152,7 @@ void BounceDeviceMover::start(Job job) {
     failed_.push_back({job.id, std::move(status), false});
     return;
   }
-  const CudaStream& stream = stream_for(job);
+  const CudaStream& stream = job.side == PackedSide::kSource ? gather_stream_ : scatter_stream_;
   Running running;
   std::vector<Table*> tables;
   CudaEvent event;

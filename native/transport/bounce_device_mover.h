@@ -16,10 +16,9 @@
 namespace kvt {
 
 // Gathers and scatters with kernels of the arena's device.
-// Ordering: gathers run in order, and so do scatters, beside each other; gathers whose event was not reached go on a
-// stream
-//   of their own, so that nothing else waits for a forward step. A launched job cannot be dropped. What a network card
-//   wrote is flushed, where the GPU demands it, before the scatter that reads it is launched.
+// Ordering: gathers run in order, and so do scatters, beside each other; none of them waits for a forward step. A
+//   launched job cannot be dropped. What a network card wrote is flushed, where the GPU demands it, before the scatter
+//   that reads it is launched.
 class BounceDeviceMover final : public BounceMover {
  public:
   // `blocks` bounds the multiprocessors that one job takes.
@@ -55,7 +54,6 @@ class BounceDeviceMover final : public BounceMover {
     StreamMark passed;
   };
 
-  const CudaStream& stream_for(const Job& job) const;
   // Everything that can fail while the device is well; queues nothing that a job is part of.
   Status prepare(const Job& job, DeviceBuffer* slots, std::vector<Table*>* tables);
   // A job of which this fails does not run: its kernel is queued last.
@@ -72,7 +70,6 @@ class BounceDeviceMover final : public BounceMover {
   std::optional<DeviceBufferPool> buffers_;
   bool must_flush_ = false;
   CudaStream gather_stream_;
-  CudaStream waiting_stream_;
   CudaStream scatter_stream_;
   CudaStream upload_stream_;  // tables, which every other stream reads
   std::unordered_map<const FragmentTable*, Table> tables_;

@@ -22,8 +22,7 @@ class BounceMover {
     PackedSide side = PackedSide::kSource;  // kSource: gather, kDestination: scatter
     std::uint64_t begin = 0;
     std::uint64_t end = 0;
-    std::uintptr_t linear = 0;         // in the arena
-    const CudaEvent* after = nullptr;  // a gather begins when it was reached
+    std::uintptr_t linear = 0;  // in the arena
   };
   // kCancelled: it was dropped. Whatever the status, the job touches nothing any more, except where may_still_land.
   struct Ended {

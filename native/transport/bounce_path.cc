@@ -136,7 +136,13 @@ bool BouncePath::takes(PeerId peer, Ticket ticket, std::span<const PlanGroup> gr
 
 SliceRoute BouncePath::route(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const {
   if (!takes(peer, ticket, groups)) return base_->route(peer, ticket, groups);
-  return {true, {.max_in_flight = kMaxSlices}, static_cast<std::uint8_t>(DataPath::kBounce)};
+  // A gather that waits for a forward on the device keeps its staging, and the regions asked for it at the receiver,
+  // for as long as that takes: from every other slice here, and from every other writer there. So none is asked for
+  // before.
+  return {.is_whole = true,
+          .limits = {.max_in_flight = kMaxSlices},
+          .lane = static_cast<std::uint8_t>(DataPath::kBounce),
+          .device_waits = false};
 }
 
 bool BouncePath::owns_pools(std::span<const FragmentTable* const> tables, PackedSide side) const {
@@ -154,6 +160,10 @@ BatchResult BouncePath::post_slice(BatchId batch, PeerId peer, Ticket ticket, st
   if (!bounced_.contains(peer)) {
     return failed(Status(StatusCode::kPeerLost, "the connection for bounced slices to this peer is gone"));
   }
+  // `route` said that these come without an event; what is gathered before it would be wrong.
+  if (after != nullptr) {
+    return failed(Status(StatusCode::kInternal, "a bounced slice was posted before its event was reached"));
+  }
   std::vector<const FragmentTable*> tables;
   for (const PlanGroup& group : groups) tables.push_back(group.table.get());
   if (!owns_pools(tables, PackedSide::kSource)) {
@@ -166,7 +176,7 @@ BatchResult BouncePath::post_slice(BatchId batch, PeerId peer, Ticket ticket, st
                       groups);
   }
   const TimePoint now = std::chrono::steady_clock::now();
-  slices_.emplace(batch, after);
+  slices_.insert(batch);
   writer_.submit(batch, peer, ticket, split_slice(groups), now);
   act(now);
   return BouncePath::poll(batch);
@@ -411,13 +421,11 @@ void BouncePath::start_waiting() {
 }
 
 void BouncePath::do_action(GatherBounceChunk& action) {
-  const auto slice = slices_.find(action.slice);
   BounceMover::Job move{.groups = {action.plan, &action.plan->sources},
                         .side = PackedSide::kSource,
                         .begin = action.begin,
                         .end = action.end,
-                        .linear = arena_.base + action.staging,
-                        .after = slice == slices_.end() ? nullptr : slice->second};
+                        .linear = arena_.base + action.staging};
   gathers_[action.id.request][action.id.chunk] =
       start_job({action.id, action.slice, action.end - action.begin}, std::move(move));
 }

@@ -170,7 +170,7 @@ class BouncePath final : public Transport {
   TimePoint processes_checked_at_{};
   bool has_advised_of_loss_ = false;
 
-  std::unordered_map<BatchId, const CudaEvent*> slices_;  // in flight, by what their gathers wait for
+  std::unordered_set<BatchId> slices_;  // in flight
   std::unordered_map<BatchId, BatchResult> ended_;
   std::vector<BatchId> released_;
   std::vector<BatchId> drained_;

@@ -167,7 +167,7 @@ for (const devices of devicePairs) {
     }
   });
 
-  test(`a slice waits for its forward on the GPU, and its cancel does not, ${where}`, { skip: skipNixl }, async () => {
+  test(`a slice waits for its forward, and its cancel does not, ${where}`, { skip: skipNixl }, async () => {
     const pair = await openBounced(devices);
     try {
       const fragments = [fragment({ bytes: SLOT })];

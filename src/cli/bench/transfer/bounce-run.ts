@@ -280,7 +280,7 @@ export class BounceTransferRun {
       undrained += ends.filter(({ drained }) => !drained).length;
       wrongBytes += await checked;
     }
-    // What was staged behind a forward that is not over is given back with it.
+    // What a gather still fills is given back when that ends.
     for (let i = 0; i < 1000 && (lane.agent.bounceStats?.()?.arenaUsedBytes ?? 0) > 0; i++)
       await new Promise((resolve) => setTimeout(resolve, 2));
     stream?.close();
