@@ -50,6 +50,30 @@ export const FOUND: ScenarioGroup = {
       expect: { 0: { context: 'failed', generation: 'failed', withinMs: 1000 }, 1: DONE },
     },
     {
+      name: 'a second request under an id that has ended fails at both sides within a second, and the next one runs',
+      references: [
+        'simulator: its plans give each request an id of its own; by hand the context half waited for ever, without a clock',
+      ],
+      plan: plan([request(0), request(1, { atMs: 600 }), request(2, { atMs: 2400 })]),
+      prepare: ({ contexts, generations }) => {
+        // Server by server: request 1 comes under the id of request 0, as from an orchestrator that keeps it.
+        for (const { server } of [...contexts, ...generations]) {
+          const submit = server.local.submit.bind(server.local);
+          const ids: (bigint | null)[] = [];
+          server.local.submit = (asked, events) => {
+            ids.push(asked.params.disaggRequestId);
+            const disaggRequestId = (ids.length === 2 ? ids[0] : ids.at(-1)) ?? null;
+            return submit({ ...asked, params: { ...asked.params, disaggRequestId } }, events);
+          };
+        }
+      },
+      expect: {
+        0: DONE,
+        1: { context: 'failed', generation: 'failed', code: 'ERR_KVT_SESSION_RETIRED', withinMs: 1000 },
+        2: DONE,
+      },
+    },
+    {
       name: 'a generation half that its cache manager refuses is given up at the context server within a second',
       references: ['simulator: the scenario above, with a prompt that the manager did not take'],
       plan: plan([request(0), request(1, { atMs: 1500 })]),
