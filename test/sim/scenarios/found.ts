@@ -1,6 +1,7 @@
 import { ArgumentError, SessionRetiredError } from '../../../src/errors.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import type { DisaggregatedParams } from '../../../src/executor/request.js';
+import type { Cluster } from '../cluster/cluster.js';
 import { promptOf } from '../parts/prompts.js';
 import {
   CONTEXT,
@@ -26,6 +27,19 @@ const CONTEXT_ONLY: DisaggregatedParams = {
   draftTokens: [],
   traceparent: '',
 };
+
+/** Request 1 comes under the id of request 0 at each server, as from an orchestrator that keeps it. */
+function secondKeepsTheId({ contexts, generations }: Cluster): void {
+  for (const { instance } of [...contexts, ...generations]) {
+    const submit = instance.submit.bind(instance);
+    const ids: (bigint | null)[] = [];
+    instance.submit = (leader, asked, events) => {
+      ids.push(asked.params.disaggRequestId);
+      const disaggRequestId = (ids.length === 2 ? ids[0] : ids.at(-1)) ?? null;
+      return submit(leader, { ...asked, params: { ...asked.params, disaggRequestId } }, events);
+    };
+  }
+}
 
 /** What the simulator found in this package, each with the smallest schedule that showed it. */
 export const FOUND: ScenarioGroup = {
@@ -55,18 +69,22 @@ export const FOUND: ScenarioGroup = {
         'simulator: its plans give each request an id of its own; by hand the context half waited for ever, without a clock',
       ],
       plan: plan([request(0), request(1, { atMs: 600 }), request(2, { atMs: 2400 })]),
-      prepare: ({ contexts, generations }) => {
-        // Server by server: request 1 comes under the id of request 0, as from an orchestrator that keeps it.
-        for (const { server } of [...contexts, ...generations]) {
-          const submit = server.local.submit.bind(server.local);
-          const ids: (bigint | null)[] = [];
-          server.local.submit = (asked, events) => {
-            ids.push(asked.params.disaggRequestId);
-            const disaggRequestId = (ids.length === 2 ? ids[0] : ids.at(-1)) ?? null;
-            return submit({ ...asked, params: { ...asked.params, disaggRequestId } }, events);
-          };
-        }
+      prepare: secondKeepsTheId,
+      expect: {
+        0: DONE,
+        1: { context: 'failed', generation: 'failed', code: 'ERR_KVT_SESSION_RETIRED', withinMs: 1000 },
+        2: DONE,
       },
+    },
+    {
+      name: 'a second request under an id that has ended fails at both sides within a second on every rank',
+      references: ['simulator: as above, where ranks agree on what has failed'],
+      plan: plan([request(0), request(1, { atMs: 600 }), request(2, { atMs: 2400 })], [], {
+        context: instance(2),
+        generation: instance(2),
+        kvHeads: 2,
+      }),
+      prepare: secondKeepsTheId,
       expect: {
         0: DONE,
         1: { context: 'failed', generation: 'failed', code: 'ERR_KVT_SESSION_RETIRED', withinMs: 1000 },
