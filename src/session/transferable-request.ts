@@ -3,6 +3,7 @@ import { type DisaggregatedParams, type LlmRequest, requestKey } from '../execut
 import { isEndpoint } from '../wire/endpoint.js';
 import { AUX_MAX_TOKENS } from './aux-buffer.js';
 
+const MAX_TOKEN = 0xffff_ffff;
 const MAX_REQUEST_ID = 0xffff_ffff_ffff_ffffn;
 /** Of an aux slot: the rest is for the first token and its log-prob. */
 export const MAX_DRAFT_TOKENS: number = AUX_MAX_TOKENS - 2;
@@ -19,7 +20,7 @@ export function maxDraftTokens({
 /**
  * What no frame and no aux slot can carry is refused where the request comes in: behind that it would be found out by a timer or a completion,
  * where nobody waits for the error.
- * @throws ArgumentError for an id that is no u64, a `ctxInfoEndpoint` that is none
+ * @throws ArgumentError for an id that is no u64, a `ctxInfoEndpoint` that is none, a draft token for an aux slot that is no u32
  * @throws RequestTooLargeError for more draft tokens than fit beside the first token and its log-prob
  */
 export function requireTransferable(request: LlmRequest): void {
@@ -35,14 +36,25 @@ export function requireTransferable(request: LlmRequest): void {
     throw new ArgumentError(
       `request ${id}: disagg.ctxInfoEndpoint must be tcp://host:port, the control endpoint of a context rank, got ${shown(ctxInfoEndpoint)}`,
     );
-  if (draftTokens.length > maxDraftTokens(disagg))
+  const maxTokens = maxDraftTokens(disagg);
+  if (draftTokens.length > maxTokens)
     throw new RequestTooLargeError(
       `request ${id}: ${draftTokens.length} draft tokens do not fit an aux slot beside the first token and its log-prob; send at most ${MAX_DRAFT_TOKENS}, or use scheduleStyle 'context_first'`,
     );
+  // Written into the slot they would be other tokens, and arrive as such.
+  const bad = maxTokens === Number.POSITIVE_INFINITY ? -1 : draftTokens.findIndex((token) => !isToken(token));
+  if (bad >= 0)
+    throw new ArgumentError(
+      `request ${id}: disagg.draftTokens[${bad}] is ${shown(draftTokens[bad])}; tokens are integers in [0, 2^32)`,
+    );
+}
+
+function isToken(token: number): boolean {
+  return Number.isInteger(token) && token >= 0 && token <= MAX_TOKEN;
 }
 
 /** It may be long, and it is somebody else's. */
-function shown(endpoint: unknown): string {
-  const text = JSON.stringify(endpoint) ?? String(endpoint);
+function shown(value: unknown): string {
+  const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));
   return text.length > 80 ? `${text.slice(0, 80)}…` : text;
 }

@@ -132,6 +132,12 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
     replace: 'this.#create(rid, request)',
   },
   {
+    name: 'a context request whose id has ended is told to wait',
+    file: FILE,
+    find: 'if (session !== undefined || this.#retired.has(rid)) throw this.#retiredError(rid, request);',
+    replace: 'if (session !== undefined || this.#retired.has(rid)) return false;',
+  },
+  {
     name: 'REQUEST_DATA of an ended request is kept instead of refused',
     file: ADMISSION,
     find: 'if (ended !== undefined || (session !== undefined && session.outcome !== null)) {',

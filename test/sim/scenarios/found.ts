@@ -1,6 +1,7 @@
 import { ArgumentError, SessionRetiredError } from '../../../src/errors.js';
 import { createRequest } from '../../../src/executor/create-request.js';
 import type { DisaggregatedParams } from '../../../src/executor/request.js';
+import type { Cluster } from '../cluster/cluster.js';
 import { promptOf } from '../parts/prompts.js';
 import {
   CONTEXT,
@@ -27,6 +28,19 @@ const CONTEXT_ONLY: DisaggregatedParams = {
   traceparent: '',
 };
 
+/** Request 1 comes under the id of request 0 at each server, as from an orchestrator that keeps it. */
+function secondKeepsTheId({ contexts, generations }: Cluster): void {
+  for (const { instance } of [...contexts, ...generations]) {
+    const submit = instance.submit.bind(instance);
+    const ids: (bigint | null)[] = [];
+    instance.submit = (leader, asked, events) => {
+      ids.push(asked.params.disaggRequestId);
+      const disaggRequestId = (ids.length === 2 ? ids[0] : ids.at(-1)) ?? null;
+      return submit(leader, { ...asked, params: { ...asked.params, disaggRequestId } }, events);
+    };
+  }
+}
+
 /** What the simulator found in this package, each with the smallest schedule that showed it. */
 export const FOUND: ScenarioGroup = {
   group: 'found by the simulator',
@@ -48,6 +62,34 @@ export const FOUND: ScenarioGroup = {
         };
       },
       expect: { 0: { context: 'failed', generation: 'failed', withinMs: 1000 }, 1: DONE },
+    },
+    {
+      name: 'a second request under an id that has ended fails at both sides within a second, and the next one runs',
+      references: [
+        'simulator: its plans give each request an id of its own; by hand the context half waited for ever, without a clock',
+      ],
+      plan: plan([request(0), request(1, { atMs: 600 }), request(2, { atMs: 2400 })]),
+      prepare: secondKeepsTheId,
+      expect: {
+        0: DONE,
+        1: { context: 'failed', generation: 'failed', code: 'ERR_KVT_SESSION_RETIRED', withinMs: 1000 },
+        2: DONE,
+      },
+    },
+    {
+      name: 'a second request under an id that has ended fails at both sides within a second on every rank',
+      references: ['simulator: as above, where ranks agree on what has failed'],
+      plan: plan([request(0), request(1, { atMs: 600 }), request(2, { atMs: 2400 })], [], {
+        context: instance(2),
+        generation: instance(2),
+        kvHeads: 2,
+      }),
+      prepare: secondKeepsTheId,
+      expect: {
+        0: DONE,
+        1: { context: 'failed', generation: 'failed', code: 'ERR_KVT_SESSION_RETIRED', withinMs: 1000 },
+        2: DONE,
+      },
     },
     {
       name: 'a generation half that its cache manager refuses is given up at the context server within a second',

@@ -85,6 +85,27 @@ describe('what goes wrong under a timer or a completion', () => {
     expect(outcomes(pair)[0]).toContainEqual([2, 'completed', null]);
   });
 
+  it('aux that cannot be packed leaves its slot to others at once, also while the request drains', async () => {
+    const { pair, first, second } = await underWay();
+    const { context } = pair;
+    context.agent.scripts.push('hang');
+    send(pair, first);
+    drafts(first).push(...Array(200).fill(7));
+    first.outputTokens.push(11);
+    await pair.clock.run(200);
+    expect(outcomes(pair)[0]).toEqual([]);
+    pair.collect();
+    expect(outcomes(pair)[0]).toEqual([[1, 'failed', 'ERR_KVT_RESOURCE']]);
+    expect(context.transceiver.stats()).toMatchObject({ sendSessions: 1, freeAuxSlots: 4 });
+    second.outputTokens.push(22);
+    send(pair, second);
+    await pair.run(300);
+    context.agent.release();
+    await pair.run(300);
+    expect(outcomes(pair)[1]).toContainEqual([8, 'completed', null]);
+    expect(context.transceiver.stats()).toMatchObject({ sendSessions: 0, held: 0, freeAuxSlots: 4 });
+  });
+
   it('a question that no frame can carry fails its request at once, and no other', async () => {
     const { pair, second } = await underWay();
     const { generation, context } = pair;

@@ -92,6 +92,29 @@ describe('what no frame and no aux slot can carry is refused by the verb that br
   });
 });
 
+describe('draft tokens that are no tokens', () => {
+  it.each([-1, 1.5, 2 ** 32, Number.NaN, 'x', null])('%s: refused before anything is touched', async (token) => {
+    const { context } = await pairWithPages();
+    const send = changed(makeRequest(1, 'context'), { draftTokens: [5, token as number] });
+    const refusal = /draftTokens\[1\] is .*; tokens are integers in \[0, 2\^32\)/;
+    expect(() => context.transceiver.receiverReady(send)).toThrow(ArgumentError);
+    expect(() => chunk(context, send, 0, 16)).toThrow(refusal);
+    expect(context.transceiver.stats()).toMatchObject({ held: 0, sendSessions: 0 });
+  });
+
+  it('the largest token arrives', async () => {
+    const pair = await pairWithPages();
+    const { context, generation } = pair;
+    const receive = makeRequest(8, 'generation', { rid: RID + 1n, endpoint: context.transceiver.endpoint });
+    generation.transceiver.requestAndReceiveAsync(receive);
+    await pair.run(50);
+    const send = changed(makeRequest(2, 'context', { rid: RID + 1n }), { draftTokens: [0, 2 ** 32 - 1] });
+    chunk(context, send, 0, 16);
+    await pair.run(100);
+    expect(receive.contextAnswer).toMatchObject({ draftTokens: [0, 2 ** 32 - 1] });
+  });
+});
+
 describe('two live requests with one id', () => {
   it('context: the other is refused before anything is touched, its cancel ends nothing, the first completes with its own pages', async () => {
     const pair = await pairWithPages();
