@@ -1,4 +1,4 @@
-import { capabilities } from '../../agent/native.js';
+import { capabilities, GPU_LINKS } from '../../agent/native.js';
 import { UsageError } from '../usage-error.js';
 import type { MachineInfo } from './output-contract.js';
 
@@ -22,11 +22,10 @@ export async function gpuFacts(): Promise<MachineInfo['gpus']> {
   const { cuda } = await capabilities();
   const version = cuda.driverVersion ?? 0;
   const driver = `CUDA ${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
-  return cuda.devices.map(({ name, peerAccess }) => ({
-    name,
-    driver,
-    link: peerAccess.length === 0 ? 'no peer access' : `peer access to ${peerAccess.join(', ')}`,
-  }));
+  return cuda.devices.map(({ name, peerAccess, peerLinks }) => {
+    const links = peerAccess.map((peer, index) => `${GPU_LINKS[peerLinks[index] ?? 0]} to ${peer}`);
+    return { name, driver, link: links.length === 0 ? 'no peer access' : links.join(', ') };
+  });
 }
 
 export async function nixlFacts(): Promise<MachineInfo['nixl']> {
