@@ -153,6 +153,7 @@ function outputOf<Row extends TtftRow>(bench: string, results: readonly Row[]): 
         peer: HOSTILE,
         path: 'host',
         reason: HOSTILE,
+        copy: { means: 'thread', reason: HOSTILE, remedy: null },
         alternatives: [{ path: 'p2p', isAvailable: false, reason: HOSTILE, estimatedUs: 0 }],
         advice: [HOSTILE],
       },

@@ -91,7 +91,7 @@ it('names that hold markup stay text', () => {
   const page = parseMarkup(reportPage(traceOutput(5)));
   const shown = HOSTILE.replaceAll('\u0000', '\ufffd');
   const [, path] = tableCells(page, 'Which way slices of each context rank took, as the agent explains it');
-  expect(path).toEqual(['0', shown, 'host', shown, `p2p: ${shown}`]);
+  expect(path).toEqual(['0', shown, 'host', shown, `thread: ${shown}`, `p2p: ${shown}`]);
   const facts = named(page, 'dd').map(textOf);
   expect(facts).toContain(`${shown}, 2 cores`);
   expect(facts).toContain(`a, ${shown}`);
