@@ -103,6 +103,24 @@ class FakePaths : public FakeDeviceTest {
     }
     return out;
   }
+  // What is said of the way to a peer on that GPU, and how often a slow link is told of.
+  void expect_link(int peer_device, GpuLink link, const std::string& said, std::size_t told) {
+    meet(PathChoice::kAuto, std::nullopt, 0, peer_device);
+    const PeerPaths paths = agent_->peer_paths(1);
+    EXPECT_TRUE(paths.p2p.is_available);
+    EXPECT_EQ(paths.link, link) << said;
+    EXPECT_NE(paths.p2p.reason.find(said), std::string::npos) << paths.p2p.reason;
+    std::vector<std::string> advice;
+    Status error;
+    (void)agent_->poll_peer(1, &error);
+    agent_->take_advice(&advice);
+    std::erase_if(advice, [](const std::string& text) { return text.find("PCIe") == std::string::npos; });
+    EXPECT_EQ(advice.size(), told) << said;
+    for (const std::string& text : advice) {
+      EXPECT_EQ(text.find("peer decode-0: its GPU is reached over PCIe"), 0U) << text;
+    }
+    part();
+  }
   static int of(const std::array<int, kDataPathCount>& counts, DataPath path) {
     return counts[static_cast<std::size_t>(path)];
   }
@@ -145,38 +163,14 @@ TEST_F(FakePaths, WhatTheChoiceGivesToTheArenaGoesThere) {
 }
 
 TEST_F(FakePaths, SayWhichLinkJoinsTheGpusAndTellOfASlowOneOnce) {
-  const struct {
-    std::vector<std::string> orders;
-    int peer_device;
-    GpuLink link;
-    const char* said;
-    std::size_t told;
-  } rows[] = {
-      {{"devices 2"}, 1, GpuLink::kNvlink, "; over NVLink", 0},
-      {{"devices 2", "pcie"}, 1, GpuLink::kPcie, "; over PCIe, whose rate is assumed (25 GB/s) and not measured", 1},
-      {{"devices 2", "fail cuDeviceGetP2PAttribute 801"},
-       1,
-       GpuLink::kUnknown,
-       "the driver does not say over which link",
-       0},
-      {{"pcie"}, 0, GpuLink::kSameGpu, "; they are on the same GPU", 0},
-  };
-  for (const auto& row : rows) {
-    FakeCuda::order(row.orders);
-    meet(PathChoice::kAuto, std::nullopt, 0, row.peer_device);
-    const PeerPaths paths = agent_->peer_paths(1);
-    EXPECT_TRUE(paths.p2p.is_available);
-    EXPECT_EQ(paths.link, row.link) << row.said;
-    EXPECT_NE(paths.p2p.reason.find(row.said), std::string::npos) << paths.p2p.reason;
-    std::vector<std::string> advice;
-    Status error;
-    (void)agent_->poll_peer(1, &error);
-    agent_->take_advice(&advice);
-    std::erase_if(advice, [](const std::string& text) { return text.find("PCIe") == std::string::npos; });
-    ASSERT_EQ(advice.size(), row.told) << row.said;
-    if (row.told > 0) EXPECT_EQ(advice[0].find("peer decode-0: its GPU is reached over PCIe"), 0U) << advice[0];
-    part();
-  }
+  FakeCuda::order({"devices 2"});
+  expect_link(1, GpuLink::kNvlink, "; over NVLink", 0);
+  FakeCuda::order({"devices 2", "pcie"});
+  expect_link(1, GpuLink::kPcie, "; over PCIe, whose rate is assumed (25 GB/s) and not measured", 1);
+  FakeCuda::order({"devices 2", "fail cuDeviceGetP2PAttribute 801"});
+  expect_link(1, GpuLink::kUnknown, "the driver does not say over which link", 0);
+  FakeCuda::order({"pcie"});
+  expect_link(0, GpuLink::kSameGpu, "; they are on the same GPU", 0);
   FakeCuda::order({});
 }
 

@@ -311,7 +311,8 @@ TEST(PathChoiceTest, P2pIsComparedToWhatWouldReallyBeTaken) {
     paths.link = link;
     for (const BounceRule rule : {BounceRule::kCost, BounceRule::kThresholds}) {
       for (const std::int32_t count : {1, 17, 1000, 4096}) {
-        for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}, std::size_t{32768}, std::size_t{2} << 20}) {
+        for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}, std::size_t{32768}, std::size_t{1280} << 10,
+                                        std::size_t{2} << 20, std::size_t{4} << 20, std::size_t{16} << 20}) {
           EXPECT_EQ(path_of(paths, submission_of(1, 1, 0, count, bytes), rule), DataPath::kP2p)
               << count << " x " << bytes;
         }
