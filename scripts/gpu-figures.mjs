@@ -132,7 +132,7 @@ export function pathCosts() {
     return (us(onePage) - us(manyLayers)) / slots;
   };
   const perRun = () => {
-    const row = rowOf(big, 'rdma', 32 * KIB);
+    const row = rowOf(pages, 'rdma', 512 * KIB);
     return row && row.pageBytes / 1e3 / speedOf(row);
   };
   const two = FILES.transfer.twoGpus;
@@ -143,14 +143,16 @@ export function pathCosts() {
   const rows = [
     ['kP2pFixedUs', 'µs', 'from an event to the end of a page queued behind it', pages && quantile(pages.slices.eventToPageUs, 0.5), two],
     ['kP2pRate', 'GB/s', '32 KiB pages in large slices, 16 blocks', speedOf(rowOf(big, 'p2p-16', 32 * KIB)), FILES.transfer.bigSlices],
+    ['kP2pLongRunRate', 'GB/s', 'pages of 16 MiB, 16 blocks', speedOf(rowOf(big, 'p2p-16', 16 * KIB * KIB)), FILES.transfer.bigSlices],
     ['kP2pSmallPieceRate', 'GB/s', 'pieces of 64 bytes through registers, 16 blocks, by the kernel alone', kernel('64 x 64 B'), 'pair.json'],
     ['kP2pNarrowWordRate', 'GB/s', '32 KiB pieces that agree modulo 4 only, through registers, 16 blocks, by the kernel alone', kernel('32KiB at odd offsets'), 'pair.json'],
     ['kP2pEngineRate', 'GB/s', 'one contiguous copy', big?.results[0]?.roofGigabytesPerSecond?.p50, FILES.transfer.bigSlices],
     ['kRdmaRate', 'GB/s', 'pages of 16 MiB', speedOf(rowOf(big, 'rdma', 16 * KIB * KIB)), FILES.transfer.bigSlices],
-    ['kRdmaRunUs', 'µs', '32 KiB pages, by run: the poster is held up', perRun(), FILES.transfer.bigSlices],
+    ['kRdmaRunUs', 'µs', '512 KiB pages, by run: the poster is held up', perRun(), two],
     ['kBounceFixedUs', 'µs', 'a page through an empty arena', bounce && quantile(bounce.emptyArena.busyUs, 0.5), FILES.bounceTransfer],
     ['kBounceRate', 'GB/s', '4 KiB pieces of layers, 16 blocks, slots included', speedOf(manyLayers), FILES.bounceTransfer],
     ['kBounceSlotUs', 'µs', 'what pages of one layer take longer than pieces of many, by slot', perSlot(), FILES.bounceTransfer],
+    ['kPcieRate', 'GB/s', 'of any path between GPUs that NVLink does not join: assumed', null, null],
   ]; // biome-ignore format: a table
   const digits = (value) => (value >= 10 ? value.toFixed(0) : value >= 1 ? value.toFixed(1) : value.toFixed(3));
   return [
@@ -159,7 +161,7 @@ export function pathCosts() {
     ...rows.map(([name, unit, how, measured, file]) => {
       const seen = measured == null ? '-' : `${digits(measured)} ${unit}`;
       const by = measured == null ? '-' : percent(measured / constant(name) - 1);
-      return `| \`${name}\` | ${constant(name)} ${unit} | ${how} | ${seen} | ${by} | ${link(file)} |`;
+      return `| \`${name}\` | ${constant(name)} ${unit} | ${how} | ${seen} | ${by} | ${file === null ? '-' : link(file)} |`;
     }),
   ];
 }

@@ -6,6 +6,7 @@ import { basename, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { bars } from './gpu-bars.mjs';
 import { gpuProofs, pathCosts } from './gpu-figures.mjs';
+import { pathOrder } from './gpu-path-order.mjs';
 import { bounceFigures, deviceTransferFigures, gpuTtftFigures, interferenceFigures } from './gpu-readme-figures.mjs';
 import { percent, ROOT, shortCommit, table } from './gpu-results.mjs';
 import { turns } from './gpu-turns.mjs';
@@ -147,6 +148,8 @@ const DOCUMENTS = {
   'README.md': SECTIONS,
   'docs/bench.md': { trace: traceFigures },
   'docs/gpu.md': { 'gpu-bars': bars, 'gpu-turns': turns, 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
+  // Not a document, but as much of a copy.
+  'native/test/measured_path_order.inc': { 'path-order': pathOrder },
 };
 
 function updated(document) {

@@ -8,7 +8,7 @@
 namespace kvt {
 namespace {
 
-constexpr std::size_t kBounceRecord = 8;
+constexpr std::size_t kBounceRecord = 9;
 // Beyond this a timeout is none, and the clock's own range ends.
 constexpr std::uint64_t kLongestMs = 1'000'000'000'000;
 
@@ -27,6 +27,7 @@ BounceOptions read_bounce_options(Napi::Env env, const double* numbers, std::siz
   options.gather_blocks = static_cast<unsigned>(
       std::min<std::uint64_t>(to_size(env, numbers[6], "bounce.gatherBlocks"), std::numeric_limits<unsigned>::max()));
   options.is_forced = numbers[7] != 0;
+  options.has_thresholds = numbers[8] != 0;
   return options;
 }
 

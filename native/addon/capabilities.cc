@@ -44,6 +44,11 @@ Napi::Object describe(Napi::Env env, const CudaDevice& device) {
     peers.Set(static_cast<std::uint32_t>(i), Napi::Number::New(env, device.peers[i]));
   }
   out.Set("peerAccess", peers);
+  const Napi::Array links = Napi::Array::New(env, device.links.size());
+  for (std::size_t i = 0; i < device.links.size(); ++i) {
+    links.Set(static_cast<std::uint32_t>(i), Napi::Number::New(env, static_cast<double>(device.links[i])));
+  }
+  out.Set("peerLinks", links);
   return out;
 }
 

@@ -101,7 +101,7 @@ NativeAgent::NativeAgent(const Napi::CallbackInfo& info)
     choice.bounce->gauges = std::make_shared<BounceGauges>();
     gauges_ = choice.bounce->gauges;
     bounces_ = thresholds_of(*choice.bounce);
-    bounces_->is_forced |= choice.path == "bounce";
+    if (choice.path == "bounce") bounces_->rule = BounceRule::kAlways;
   }
   choice.notes = notes_;
   const Status status = choose_transport(choice, &factory_);

@@ -46,7 +46,7 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
   const Napi::Array reasons = Napi::Array::New(env, kDataPathCount);
   for (std::size_t i = 0; i < kDataPathCount; ++i) {
     costs.Data()[2 * i] = states[i]->is_available ? 1 : 0;
-    costs.Data()[2 * i + 1] = estimate_us(static_cast<DataPath>(i), shape);
+    costs.Data()[2 * i + 1] = estimate_us(static_cast<DataPath>(i), shape, paths.link);
     reasons.Set(static_cast<std::uint32_t>(i), Napi::String::New(env, states[i]->reason));
   }
   const DataPath path = path_of_slice(paths, is_device, groups, bounces_ ? &*bounces_ : nullptr);
@@ -63,7 +63,8 @@ Napi::Value NativeAgent::explain(const Napi::CallbackInfo& info) {
                                                .has_near_frames = paths.has_near_frames,
                                                .can_bounce = bounce.is_available,
                                                .has_bulk_kernel = paths.has_bulk_kernel,
-                                               .blocks = paths.copy_blocks},
+                                               .blocks = paths.copy_blocks,
+                                               .link = paths.link},
                                               groups);
     const Napi::Object means = Napi::Object::New(env);
     means.Set("means", Napi::Number::New(env, static_cast<double>(copy.means)));

@@ -53,15 +53,23 @@ Status read_bounce(const TransportChoice& choice, RouterOptions* router, std::op
   if (router->choice == PathChoice::kBounce) options.is_forced = true;
   if (!is_host && choice.device) options.arena_device = router->arena_device = *choice.device;
   Status status;
-  if (make_bounce_transport(nullptr, options, &status) != nullptr) *out = options;
+  if (make_bounce_transport(nullptr, options, &status) == nullptr) return status;
+  router->bounce = thresholds_of(options);
+  *out = options;
   return status;
+}
+
+// The router above decides what is bounced.
+BounceOptions taking_all(BounceOptions options) {
+  options.is_forced = true;
+  return options;
 }
 
 // Every path over `base`: the bounce path next to what it does itself, and above both what reaches device memory.
 TransportFactory with_paths(TransportFactory base, std::optional<BounceOptions> bounce, const RouterOptions& options) {
   return [base = std::move(base), bounce, options](Status* error) -> std::unique_ptr<Transport> {
     std::unique_ptr<Transport> made = base(error);
-    if (made != nullptr && bounce) made = make_bounce_transport(std::move(made), *bounce, error);
+    if (made != nullptr && bounce) made = make_bounce_transport(std::move(made), taking_all(*bounce), error);
     return made == nullptr ? nullptr : make_router_transport(std::move(made), options);
   };
 }

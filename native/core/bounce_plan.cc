@@ -168,7 +168,7 @@ bool has_descriptors(std::span<const PlanGroup> groups, std::uint64_t count) {
 }
 
 bool is_worth_bouncing(std::span<const PlanGroup> groups, const BounceThresholds& thresholds) {
-  if (thresholds.is_forced) return true;
+  if (thresholds.rule == BounceRule::kAlways) return true;
   std::uint64_t bytes = 0;
   for (const PlanGroup& group : groups) {
     bytes += std::uint64_t{group.table->bytes_per_pair()} * (group.slot_pairs.size() / 2);

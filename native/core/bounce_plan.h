@@ -96,15 +96,23 @@ std::uint32_t choose_chunk_bytes(std::uint64_t total_bytes, std::uint64_t max_ch
 // that.
 bool has_descriptors(std::span<const PlanGroup> groups, std::uint64_t count);
 
+// By what it is decided which slices are bounced that can be. Of memory of a GPU by cost, of host memory, whose paths
+// were not measured, by thresholds.
+enum class BounceRule : std::uint8_t {
+  kCost,
+  kThresholds,  // the operator's, for either memory
+  kAlways,
+};
+
 // Which slices are bounced that can be.
 struct BounceThresholds {
   // At least so many descriptors ...
   std::uint64_t min_descriptor_count = 1024;
   // ... of at most this many bytes on average.
   std::uint64_t max_average_descriptor_bytes = std::uint64_t{16} << 10;
-  // All of them.
-  bool is_forced = false;
+  BounceRule rule = BounceRule::kCost;
 };
+// By the thresholds, unless all are.
 bool is_worth_bouncing(std::span<const PlanGroup> groups, const BounceThresholds& thresholds);
 
 }  // namespace kvt

@@ -88,8 +88,10 @@ CopyExplanation explain_p2p(const CopySituation& situation, std::span<const Plan
       break;
   }
   out.reason += "; at most " + counted(situation.blocks, "block");
-  if (situation.blocks < kFillingBlocks && out.remedy.empty()) {
-    out.reason += ", which does not fill NVLink";
+  // Fewer fill PCIe.
+  if (situation.link != GpuLink::kPcie && situation.blocks < kFillingBlocks && out.remedy.empty()) {
+    out.reason += situation.link == GpuLink::kSameGpu ? ", which does not fill the GPU's memory bandwidth"
+                                                      : ", which does not fill NVLink";
     out.remedy = "raise copyBlocks to " + std::to_string(kFillingBlocks) + " or more";
   }
   return out;

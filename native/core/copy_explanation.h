@@ -31,8 +31,9 @@ struct CopySituation {
   // Whether the peer can be bounced to.
   bool can_bounce = false;
   bool has_bulk_kernel = false;
-  // Of kP2p: at most so many in a launch.
+  // Of kP2p: at most so many in a launch, and what they write across.
   unsigned blocks = 0;
+  GpuLink link = GpuLink::kUnknown;
 };
 
 struct CopyExplanation {

@@ -7,27 +7,29 @@
 namespace kvt {
 namespace {
 
-// Measured on two H200 of one host joined by 18 NVLinks, 32 KiB and 4 KiB pages scattered on both sides, medians of 11
-// (docs/gpu.md has the figures and how they were taken). Only the order of the paths rests on them, so another GPU of
-// the same kind of host needs no others.
+// Measured on two H200 of one host joined by 18 NVLinks, pages scattered on both sides, medians of 11 (docs/gpu.md has
+// the figures and how they were taken). Only the order of the paths rests on them, so another GPU of the same kind of
+// host needs no others; native/test/path_order_test.cc holds them to the order that was measured.
 constexpr double kBytesPerUsOfGigabyte = 1e3;  // 1 GB/s is 1,000 bytes a microsecond
 
 // p2p: one launch, then the kernel's rate with 16 blocks, whatever the pieces down to 256 bytes. Pages whose two sides
 // agree modulo 16 move through registers as fast as by the bulk kernel.
 constexpr double kP2pFixedUs = 12;
-constexpr double kP2pRate = 345 * kBytesPerUsOfGigabyte;
+constexpr double kP2pRate = 348 * kBytesPerUsOfGigabyte;
+// From half a MiB on: pages of 16 MiB. Those of 512 KiB take the same and what each turn of a bench costs.
+constexpr double kP2pLongRunRate = 366 * kBytesPerUsOfGigabyte;
+constexpr std::uint64_t kLongRunBytes = std::uint64_t{512} << 10;
 // By the kernel alone (pair.json), 16 blocks: pieces of 64 bytes, and 32 KiB pieces whose two sides agree modulo 4
-// only. Words of 2 bytes and of 1 were not measured; they are slower still. No p2p rate is below kBounceRate: what
-// bounce does not take after all would go by NIXL, one descriptor a piece.
+// only. Words of 2 bytes and of 1 were not measured; they are slower still.
 constexpr double kP2pSmallPieceRate = 311 * kBytesPerUsOfGigabyte;
 constexpr double kP2pNarrowWordRate = 291 * kBytesPerUsOfGigabyte;
 // Few long runs go by the copy engines.
 constexpr double kP2pEngineRate = 394 * kBytesPerUsOfGigabyte;
 
-// rdma over cuda_ipc: the poster is held up for each descriptor, then the link's own rate.
+// rdma over cuda_ipc: the poster is held up for each descriptor, or the link's own rate where that takes longer.
 constexpr double kRdmaFixedUs = 20;
-constexpr double kRdmaRate = 395 * kBytesPerUsOfGigabyte;
-constexpr double kRdmaRunUs = 3.5;
+constexpr double kRdmaRate = 361 * kBytesPerUsOfGigabyte;
+constexpr double kRdmaRunUs = 5.3;
 
 // bounce: hand-shake and two kernels, then gather, write and scatter behind each other. A WANT names 896 slots and
 // costs 35 us of the threads on both sides: 4 KiB pages of one layer take 3.6 ms for 256 MiB, 32 KiB pages 1.4, and 4
@@ -36,6 +38,10 @@ constexpr double kBounceFixedUs = 84;
 constexpr double kBounceRate = 280 * kBytesPerUsOfGigabyte;
 constexpr double kBounceSlotUs = 0.04;
 
+// Assumed, not measured: what 16 lanes of PCIe 4.0 carry. Of whatever path, since each crosses the same link. That
+// p2p comes first does not rest on it.
+constexpr double kPcieRate = 25 * kBytesPerUsOfGigabyte;
+
 // host: one core copies (two-core machine, 32 KiB pages scattered over 1 GiB).
 constexpr double kHostFixedUs = 10;
 constexpr double kHostRate = 12.7 * kBytesPerUsOfGigabyte;
@@ -43,9 +49,15 @@ constexpr double kHostRunUs = 0.1;
 
 double of_bytes(const SliceShape& shape, double rate) { return static_cast<double>(shape.bytes) / rate; }
 
-double p2p_kernel_rate(const SliceShape& shape) {
+bool has_runs_of(std::uint64_t bytes, const SliceShape& shape) {
+  return shape.runs > 0 && shape.bytes / shape.runs >= bytes;
+}
+
+double p2p_rate(const SliceShape& shape) {
+  if (shape.runs <= kMaxEngineRuns && has_runs_of(kEngineRunBytes, shape)) return kP2pEngineRate;
   if (shape.has_narrow_words) return kP2pNarrowWordRate;
-  return shape.has_small_pieces ? kP2pSmallPieceRate : kP2pRate;
+  if (shape.has_small_pieces) return kP2pSmallPieceRate;
+  return has_runs_of(kLongRunBytes, shape) ? kP2pLongRunRate : kP2pRate;
 }
 
 std::uint64_t runs_of(const PlanGroup& group) {
@@ -84,18 +96,17 @@ SliceShape shape_of(std::span<const PlanGroup> groups) {
   return shape;
 }
 
-double estimate_us(DataPath path, const SliceShape& shape) {
+double estimate_us(DataPath path, const SliceShape& shape, GpuLink link) {
   const auto runs = static_cast<double>(shape.runs);
+  const auto over_link = [link](double rate) { return link == GpuLink::kPcie ? std::min(rate, kPcieRate) : rate; };
   switch (path) {
     case DataPath::kP2p:
-      if (shape.runs > 0 && shape.runs <= kMaxEngineRuns && shape.bytes / shape.runs >= kEngineRunBytes) {
-        return kP2pFixedUs + of_bytes(shape, kP2pEngineRate);
-      }
-      return kP2pFixedUs + of_bytes(shape, p2p_kernel_rate(shape));
+      return kP2pFixedUs + of_bytes(shape, over_link(p2p_rate(shape)));
     case DataPath::kRdma:
-      return kRdmaFixedUs + std::max(of_bytes(shape, kRdmaRate), kRdmaRunUs * runs);
+      return kRdmaFixedUs + std::max(of_bytes(shape, over_link(kRdmaRate)), kRdmaRunUs * runs);
     case DataPath::kBounce:
-      return kBounceFixedUs + of_bytes(shape, kBounceRate) + kBounceSlotUs * static_cast<double>(shape.slots);
+      return kBounceFixedUs + of_bytes(shape, over_link(kBounceRate)) +
+             kBounceSlotUs * static_cast<double>(shape.slots);
     case DataPath::kHost:
       return kHostFixedUs + of_bytes(shape, kHostRate) + kHostRunUs * runs;
   }

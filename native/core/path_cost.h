@@ -12,6 +12,10 @@ namespace kvt {
 enum class DataPath : std::uint8_t { kHost = 0, kRdma = 1, kP2p = 2, kBounce = 3 };
 inline constexpr std::size_t kDataPathCount = 4;
 
+// What joins this GPU to the one that the peer's pages are on. Mirrored by src/agent/native.ts.
+enum class GpuLink : std::uint8_t { kUnknown = 0, kNvlink = 1, kPcie = 2, kSameGpu = 3 };
+inline constexpr std::size_t kGpuLinkCount = 4;
+
 // What the cost of a slice depends on.
 struct SliceShape {
   std::uint64_t bytes = 0;
@@ -32,7 +36,8 @@ inline constexpr std::uint64_t kMaxEngineRuns = 16;
 
 SliceShape shape_of(std::span<const PlanGroup> groups);
 
-// Microseconds from post to the last byte on an idle machine, by the constants in path_cost.cc.
-double estimate_us(DataPath path, const SliceShape& shape);
+// Microseconds from post to the last byte on an idle machine, by the constants in path_cost.cc. Whatever the path, the
+// bytes cross `link`; kUnknown: as over NVLink.
+double estimate_us(DataPath path, const SliceShape& shape, GpuLink link = GpuLink::kUnknown);
 
 }  // namespace kvt

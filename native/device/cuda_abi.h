@@ -76,6 +76,8 @@ inline constexpr int kRdmaWritesOrderedForOwner = 100;
 inline constexpr int kFlushCurrentContext = 0;
 inline constexpr int kFlushToOwner = 100;
 
+inline constexpr int kPeerNativeAtomicSupported = 3;
+
 inline constexpr int kFunctionMaxDynamicSharedSize = 8;
 
 inline constexpr int kPointerDeviceOrdinal = 9;

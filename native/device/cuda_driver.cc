@@ -3,6 +3,7 @@
 #include <array>
 
 #include "device/cuda_api.h"
+#include "device/peer_mapping.h"
 
 namespace kvt {
 namespace {
@@ -40,7 +41,9 @@ CudaDevice describe(const CudaApi& api, int ordinal, int count) {
     cuda::Device peer = 0;
     int can = 0;
     if (other == ordinal || api.cuDeviceGet(&peer, other) != cuda::kSuccess) continue;
-    if (api.cuDeviceCanAccessPeer(&can, device, peer) == cuda::kSuccess && can != 0) out.peers.push_back(other);
+    if (api.cuDeviceCanAccessPeer(&can, device, peer) != cuda::kSuccess || can == 0) continue;
+    out.peers.push_back(other);
+    out.links.push_back(link_between(api, device, peer));
   }
   out.inbound_writes_need_flush =
       attribute_of(api, device, cuda::kAttributeGpuDirectRdmaWritesOrdering) < cuda::kRdmaWritesOrderedForOwner;

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "core/path_cost.h"
+
 namespace kvt {
 
 // What the driver says of one GPU without a context on it.
@@ -13,8 +15,9 @@ struct CudaDevice {
   int architecture = 0;  // 90 for compute capability 9.0
   int multiprocessor_count = 0;
   std::size_t memory_bytes = 0;
-  // Ordinals of the other GPUs whose memory its kernels can write.
+  // The other GPUs whose memory its kernels can write: ordinals, and what joins each to this one.
   std::vector<int> peers;
+  std::vector<GpuLink> links;
   // What a network card wrote may be seen late by this GPU's kernels unless it is flushed.
   bool inbound_writes_need_flush = false;
 };

@@ -51,6 +51,23 @@ Status check_peer_access(const CudaContext& from, const cuda::Uuid& to) {
                                              std::to_string(ordinal) + "; see nvidia-smi topo -p2p w");
 }
 
+GpuLink link_between(const CudaApi& api, cuda::Device from, cuda::Device to) {
+  // Kernels have atomics of the peer's memory over NVLink, and over PCIe none.
+  int has_atomics = 0;
+  const cuda::Result result = api.cuDeviceGetP2PAttribute(&has_atomics, cuda::kPeerNativeAtomicSupported, from, to);
+  if (result != cuda::kSuccess) return GpuLink::kUnknown;
+  return has_atomics != 0 ? GpuLink::kNvlink : GpuLink::kPcie;
+}
+
+GpuLink link_to(const CudaContext& from, const cuda::Uuid& to) {
+  if (std::memcmp(from.uuid().bytes, to.bytes, sizeof to.bytes) == 0) return GpuLink::kSameGpu;
+  const CudaApi& api = from.api();
+  int ordinal = 0;
+  cuda::Device device = 0;
+  const bool is_found = find_device(api, to, &ordinal).is_ok() && api.cuDeviceGet(&device, ordinal) == cuda::kSuccess;
+  return is_found ? link_between(api, from.device(), device) : GpuLink::kUnknown;
+}
+
 Status PeerMapping::open_own(std::shared_ptr<const CudaContext> context, std::uintptr_t address,
                              const PoolHandle& handle, std::unique_ptr<PeerMapping>* out) {
   Status status = check_peer_access(*context, handle.device);

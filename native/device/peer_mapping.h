@@ -5,6 +5,7 @@
 #include <memory>
 #include <span>
 
+#include "core/path_cost.h"
 #include "core/status.h"
 #include "core/unique_fd.h"
 #include "device/cuda_context.h"
@@ -55,6 +56,11 @@ class PeerMapping {
 // Whether kernels of `from` can write into memory of the device named by `to`, which must be visible to this process.
 // A device that is not visible is kCapability too: the driver then maps nothing of it.
 Status check_peer_access(const CudaContext& from, const cuda::Uuid& to);
+
+// What joins `from` to the GPU named by `to`; kUnknown where the driver does not say.
+GpuLink link_to(const CudaContext& from, const cuda::Uuid& to);
+// The same between two GPUs that have peer access.
+GpuLink link_between(const CudaApi& api, cuda::Device from, cuda::Device to);
 
 // The number by which this process knows a device; kCapability when it is not visible here.
 Status find_device(const CudaApi& api, const cuda::Uuid& uuid, int* ordinal);

@@ -36,15 +36,23 @@ inline BounceOptions small_arena() {
           .is_forced = true};
 }
 
+// As the addon puts them together: the router decides what is bounced.
+inline RouterOptions router_over(const std::optional<BounceOptions>& bounce) {
+  RouterOptions options;
+  if (bounce) options.bounce = thresholds_of(*bounce);
+  return options;
+}
+
 inline TransportFactory host_factory(std::optional<BounceOptions> bounce) {
   return [bounce](Status* error) -> std::unique_ptr<Transport> {
     std::unique_ptr<Transport> base = make_host_transport({}, error);
     if (bounce && base != nullptr) {
       BounceOptions options = *bounce;
       options.link_end_proves_end = true;
+      options.is_forced = true;
       base = make_bounce_transport(std::move(base), options, error);
     }
-    return base == nullptr ? nullptr : make_router_transport(std::move(base), RouterOptions());
+    return base == nullptr ? nullptr : make_router_transport(std::move(base), router_over(bounce));
   };
 }
 
@@ -56,9 +64,10 @@ inline TransportFactory nixl_factory(std::optional<BounceOptions> bounce, const 
     if (bounce && base != nullptr) {
       BounceOptions with_messages = *bounce;
       with_messages.link = BounceLinkKind::kMessages;
+      with_messages.is_forced = true;
       base = make_bounce_transport(std::move(base), with_messages, error);
     }
-    return base == nullptr ? nullptr : make_router_transport(std::move(base), RouterOptions());
+    return base == nullptr ? nullptr : make_router_transport(std::move(base), router_over(bounce));
   };
 }
 

@@ -187,6 +187,14 @@ Result cuDeviceCanAccessPeer(int* can, Device, Device) {
   return Call("cuDeviceCanAccessPeer").failure;
 }
 
+// Only what a GPU's link is told by: over NVLink there are atomics of the peer's memory.
+Result cuDeviceGetP2PAttribute(int* value, int attribute, Device device, Device peer) {
+  const Call call("cuDeviceGetP2PAttribute");
+  if (attribute != kPeerNativeAtomicSupported || device == peer) return kErrorInvalidValue;
+  *value = call.orders.has("pcie") ? 0 : 1;
+  return call.failure;
+}
+
 Result cuDevicePrimaryCtxRetain(Context* context, Device device) {
   *context = reinterpret_cast<Context>(static_cast<std::intptr_t>(device) + 1);
   return Call("cuDevicePrimaryCtxRetain").failure;

@@ -14,6 +14,7 @@ namespace kvt::test {
 //   capability N    their compute capability, N.0 (9)
 //   memory N        bytes of each (512 MiB)
 //   ordering N      of GPUDirect RDMA writes (200: they need no flush)
+//   pcie            the GPUs are not joined by NVLink
 //   withhold NAME   the driver does not have this call
 //   fail NAME N     this call fails with N
 //   refuse NAME N   the N-th call of this name, counted since the library was loaded, fails for want of memory

@@ -41,6 +41,12 @@ class NoteLaneTest : public testing::Test {
     writer_.lane.add_peer(1, reader_.lane.id(), self_);
   }
 
+  std::vector<NoteLane::Silence> silences() {
+    std::vector<NoteLane::Silence> out;
+    writer_.lane.take_silences(&out);
+    return out;
+  }
+
   // A connection to the reader as anybody of this user can make it.
   UniqueFd intrude(const std::vector<std::byte>& first) {
     UniqueFd socket;
@@ -199,6 +205,57 @@ TEST_F(NoteLaneTest, APeerThatEndsIsNotWaitedForAndOneThatComesBackIsReached) {
   EXPECT_FALSE(writer_.lane.send(2, bytes_of("lost")));
   EXPECT_EQ(writer_.lane.next_wakeup(std::chrono::steady_clock::now()), std::nullopt);
   EXPECT_TRUE(writer_.lane.send(1, bytes_of("others are not touched")));
+}
+
+TEST_F(NoteLaneTest, APeerThatCannotBeReachedIsToldOfOnceWithARemedy) {
+  ProcessIdentity hidden = self_;
+  hidden.pid_namespace += 1;
+  ProcessIdentity elsewhere = hidden;
+  elsewhere.boot_id[3] ^= std::byte{1};
+  NoteLaneId nobody{};
+  nobody[0] = std::byte{1};
+  writer_.lane.add_peer(2, reader_.lane.id(), hidden);
+  writer_.lane.add_peer(3, reader_.lane.id(), elsewhere);
+  writer_.lane.add_peer(4, NoteLaneId{}, hidden);
+  writer_.lane.add_peer(5, nobody, self_);
+  for (const WatchId speaker : {8U, 9U}) writer_.lane.hear(speaker, reader_.lane.id(), hidden);
+  writer_.lane.hear(10, reader_.lane.id(), elsewhere);
+  const std::vector<NoteLane::Silence> told = silences();
+  ASSERT_EQ(told.size(), 3U);
+  EXPECT_EQ(told[0].peer, PeerId{2});
+  EXPECT_NE(told[0].why.find("another process namespace"), std::string::npos) << told[0].why;
+  EXPECT_NE(told[0].why.find("let both share one"), std::string::npos) << told[0].why;
+  EXPECT_EQ(told[1].peer, PeerId{5});
+  EXPECT_NE(told[1].why.find("in one network namespace"), std::string::npos) << told[1].why;
+  EXPECT_EQ(told[2].peer, std::nullopt);
+  EXPECT_NE(told[2].why.find("reports of a process of this machine"), std::string::npos) << told[2].why;
+  EXPECT_TRUE(silences().empty());
+}
+
+TEST_F(NoteLaneTest, APeerThatCutsTheConnectionAgainAndAgainIsToldOfOnce) {
+  NoteLaneId id{};
+  id[5] = std::byte{0xab};
+  UniqueFd listener;
+  ASSERT_TRUE(listen_abstract("kv-transceiver-note-0000000000ab000000000000", &listener).is_ok());
+  writer_.lane.add_peer(2, id, self_);
+  int cut = 0;
+  for (int turn = 0; turn < 20; ++turn) {
+    const UniqueFd accepted(::accept4(listener.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (!accepted.is_open()) break;
+    ++cut;
+    EXPECT_TRUE(silences().empty()) << cut;
+    // Its end is seen, then it is connected again.
+    EXPECT_EQ(::shutdown(accepted.get(), SHUT_RDWR), 0);
+    writer_.progress();
+    if (cut < 9) writer_.progress();
+  }
+  EXPECT_EQ(cut, 9);
+  writer_.progress();
+  const std::vector<NoteLane::Silence> told = silences();
+  ASSERT_EQ(told.size(), 1U);
+  EXPECT_EQ(told[0].peer, PeerId{2});
+  EXPECT_NE(told[0].why.find("it closed the connection for them 9 times"), std::string::npos) << told[0].why;
+  EXPECT_EQ(writer_.lane.next_wakeup(std::chrono::steady_clock::now()), std::nullopt);
 }
 
 }  // namespace

@@ -247,34 +247,92 @@ TEST(RouterTest, MetadataOfTheBaseTransportAloneIsRefused) {
   EXPECT_TRUE(router->close());
 }
 
-TEST(PathCostTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
+// Without an arena, and with one whose rule is `rule`.
+DataPath path_of(const PeerPaths& paths, const Submission& slice, std::optional<BounceRule> rule) {
+  const BounceThresholds bounce{.rule = rule.value_or(BounceRule::kCost)};
+  return path_of_slice(paths, true, slice.groups, rule ? &bounce : nullptr);
+}
+
+TEST(PathChoiceTest, ScatteredPagesGoByKernelsAndUnreachablePeersByWhatThereIs) {
   const Submission scattered = submission_of(1, 1, 0, 2048, 32768);
   const SliceShape shape = shape_of(scattered.groups);
   EXPECT_EQ(shape.bytes, std::uint64_t{2048} * 32768);
   EXPECT_EQ(shape.runs, 2048U);
   EXPECT_EQ(shape.slots, 2048U);
   PeerPaths paths;
-  DataPath path = DataPath::kHost;
-  EXPECT_FALSE(cheapest_path(paths, shape, &path));
   paths.rdma.is_available = true;
-  ASSERT_TRUE(cheapest_path(paths, shape, &path));
-  EXPECT_EQ(path, DataPath::kRdma);
+  EXPECT_EQ(path_of(paths, scattered, std::nullopt), DataPath::kRdma);
+  EXPECT_EQ(path_of(paths, scattered, BounceRule::kCost), DataPath::kRdma) << "the peer has no arena";
   paths.bounce.is_available = true;
-  ASSERT_TRUE(cheapest_path(paths, shape, &path));
-  EXPECT_EQ(path, DataPath::kRdma) << "an arena in host memory takes no page of a GPU";
+  EXPECT_EQ(path_of(paths, scattered, BounceRule::kCost), DataPath::kRdma)
+      << "an arena in host memory takes no page of a GPU";
   paths.bounces_device = true;
-  ASSERT_TRUE(cheapest_path(paths, shape, &path));
-  EXPECT_EQ(path, DataPath::kBounce);
+  EXPECT_EQ(path_of(paths, scattered, std::nullopt), DataPath::kRdma);
+  EXPECT_EQ(path_of(paths, scattered, BounceRule::kCost), DataPath::kBounce);
   paths.p2p.is_available = true;
-  ASSERT_TRUE(cheapest_path(paths, shape, &path));
-  EXPECT_EQ(path, DataPath::kP2p);
+  EXPECT_EQ(path_of(paths, scattered, BounceRule::kCost), DataPath::kP2p);
+  EXPECT_EQ(path_of(paths, scattered, BounceRule::kThresholds), DataPath::kP2p);
   // One long run is as fast by NIXL, and never slower than 2 % by the copy engine of p2p.
   const SliceShape whole{.bytes = std::uint64_t{256} << 20, .runs = 1, .slots = 1};
   EXPECT_LE(estimate_us(DataPath::kP2p, whole), 1.02 * estimate_us(DataPath::kRdma, whole));
 }
 
-// A kernel that moves narrower words is slower, but no slice that p2p can take goes by another path for it: an arena
-// would not take all of them.
+TEST(PathChoiceTest, BesideP2pTheCheaperOfRdmaAndBounceIsTakenUnlessTheOperatorSetThresholds) {
+  PeerPaths paths;
+  paths.rdma.is_available = paths.bounce.is_available = paths.bounces_device = true;
+  const struct {
+    std::int32_t count;
+    std::size_t bytes;
+    DataPath by_cost;
+    DataPath by_thresholds;
+  } rows[] = {
+      {1000, 4096, DataPath::kBounce, DataPath::kRdma},  {1024, 4096, DataPath::kBounce, DataPath::kBounce},
+      {2048, 32768, DataPath::kBounce, DataPath::kRdma}, {1, 4096, DataPath::kRdma, DataPath::kRdma},
+      {10, 32768, DataPath::kRdma, DataPath::kRdma},     {64, std::size_t{16} << 20, DataPath::kRdma, DataPath::kRdma},
+  };
+  for (const auto& row : rows) {
+    const Submission slice = submission_of(1, 1, 0, row.count, row.bytes);
+    EXPECT_EQ(path_of(paths, slice, BounceRule::kCost), row.by_cost) << row.count << " x " << row.bytes;
+    EXPECT_EQ(path_of(paths, slice, BounceRule::kThresholds), row.by_thresholds) << row.count << " x " << row.bytes;
+    EXPECT_EQ(path_of(paths, slice, BounceRule::kAlways), DataPath::kBounce) << row.count << " x " << row.bytes;
+  }
+  // Whatever the costs and thresholds say, a slice goes where there is a way.
+  paths.rdma.is_available = false;
+  for (const BounceRule rule : {BounceRule::kCost, BounceRule::kThresholds}) {
+    EXPECT_EQ(path_of(paths, submission_of(1, 1, 0, 1, 4096), rule), DataPath::kBounce);
+  }
+}
+
+// Thresholds hold back what would be cheaper bounced: p2p is then compared to the descriptors that are left.
+TEST(PathChoiceTest, P2pIsComparedToWhatWouldReallyBeTaken) {
+  PeerPaths paths;
+  paths.p2p.is_available = paths.rdma.is_available = paths.bounce.is_available = paths.bounces_device = true;
+  for (const GpuLink link : {GpuLink::kUnknown, GpuLink::kNvlink, GpuLink::kPcie, GpuLink::kSameGpu}) {
+    paths.link = link;
+    for (const BounceRule rule : {BounceRule::kCost, BounceRule::kThresholds}) {
+      for (const std::int32_t count : {1, 17, 1000, 4096}) {
+        for (const std::size_t bytes : {std::size_t{64}, std::size_t{4096}, std::size_t{32768}, std::size_t{1280} << 10,
+                                        std::size_t{2} << 20, std::size_t{4} << 20, std::size_t{16} << 20}) {
+          EXPECT_EQ(path_of(paths, submission_of(1, 1, 0, count, bytes), rule), DataPath::kP2p)
+              << count << " x " << bytes;
+        }
+      }
+    }
+  }
+}
+
+TEST(PathCostTest, AcrossPcieNoPathIsSaidToBeAsFastAsNvlink) {
+  const Submission slice = submission_of(1, 1, 0, 2048, 32768);
+  const SliceShape shape = shape_of(slice.groups);
+  // 64 MiB at 25 GB/s.
+  EXPECT_NEAR(estimate_us(DataPath::kP2p, shape, GpuLink::kPcie), 12 + 2684, 1);
+  for (const DataPath path : {DataPath::kP2p, DataPath::kRdma, DataPath::kBounce}) {
+    EXPECT_GT(estimate_us(path, shape, GpuLink::kPcie), 2684);
+    EXPECT_EQ(estimate_us(path, shape, GpuLink::kUnknown), estimate_us(path, shape, GpuLink::kNvlink));
+  }
+}
+
+// A kernel that moves narrower words is slower, but no scattered page that p2p can take goes by another path for it.
 TEST(PathCostTest, PagesOutOfLineAndSmallPiecesCostMoreOverP2p) {
   const auto shape = [](std::size_t bytes, std::uintptr_t source_off) {
     Fragment fragment;
@@ -298,8 +356,8 @@ TEST(PathCostTest, PagesOutOfLineAndSmallPiecesCostMoreOverP2p) {
   const SliceShape small = shape(64, 0);
   EXPECT_TRUE(small.has_small_pieces && !small.has_narrow_words);
   const auto p2p = [](const SliceShape& one) { return estimate_us(DataPath::kP2p, one); };
-  // 256 MiB at 345, 311 and 291 GB/s.
-  EXPECT_NEAR(p2p(lined_up), 12 + 778, 1);
+  // 256 MiB at 348, 311 and 291 GB/s.
+  EXPECT_NEAR(p2p(lined_up), 12 + 771, 1);
   EXPECT_NEAR(p2p(small), 12 + 863, 1);
   EXPECT_NEAR(p2p(narrow), 12 + 922, 1);
   for (const SliceShape& one : {narrow, small}) EXPECT_LT(p2p(one), estimate_us(DataPath::kBounce, one));

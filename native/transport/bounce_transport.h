@@ -24,7 +24,9 @@ struct BounceOptions {
   std::chrono::milliseconds request_timeout{30000};
   // Bounds the multiprocessors a gather or scatter takes.
   unsigned gather_blocks = 16;
-  // Every slice that can be bounced is; for tests.
+  // Whether the thresholds were set, and decide over memory of a GPU too.
+  bool has_thresholds = false;
+  // Every slice that can be bounced is: whoever is above decides, or a test.
   bool is_forced = false;
   // How frames travel. kMessages needs a transport that carries messages.
   BounceLinkKind link = BounceLinkKind::kSocket;
@@ -38,7 +40,9 @@ struct BounceOptions {
 };
 
 inline BounceThresholds thresholds_of(const BounceOptions& options) {
-  return {options.min_descriptor_count, options.max_average_descriptor_bytes, options.is_forced};
+  const BounceRule set = options.has_thresholds ? BounceRule::kThresholds : BounceRule::kCost;
+  return {options.min_descriptor_count, options.max_average_descriptor_bytes,
+          options.is_forced ? BounceRule::kAlways : set};
 }
 
 // Role: puts the bounce path next to whatever `base` does: slices under a ticket that are many small pieces go through

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <iterator>
+#include <string>
 #include <utility>
 
 namespace kvt {
@@ -23,6 +25,15 @@ constexpr int kMaxReconnects = 8;
 constexpr int kRestFactor = 9;
 // Of one connection at a time, so that one that never stops does not hold up the transfers.
 constexpr int kMessagesPerTurn = 16;
+
+constexpr const char* kHidden =
+    " go by the control plane alone, which takes longer: it runs in another process namespace, where the kernel cannot "
+    "say who speaks; let both share one (hostPID, or shareProcessNamespace of one pod)";
+
+constexpr const char* kUnreached =
+    "reports to it go by the control plane alone, which takes longer: nobody answers for it on this machine; let both "
+    "run "
+    "in one network namespace and as one user, if it has not ended";
 
 bool would_block() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR || errno == ENOBUFS; }
 
@@ -67,7 +78,13 @@ bool NoteLane::is_near(const NoteLaneId& id, const ProcessIdentity& process) con
          process.pid_namespace == self_->pid_namespace;
 }
 
+bool NoteLane::is_hidden(const NoteLaneId& id, const ProcessIdentity& process) const {
+  return self_ && id != NoteLaneId{} && process.boot_id == self_->boot_id &&
+         process.pid_namespace != self_->pid_namespace;
+}
+
 void NoteLane::add_peer(PeerId id, const NoteLaneId& lane, const ProcessIdentity& process) {
+  if (is_hidden(lane, process)) silences_.push_back({id, std::string("reports to it") + kHidden});
   if (!is_near(lane, process) || peers_.contains(id)) return;
   Peer& peer = peers_[id];
   peer.id = lane;
@@ -78,6 +95,10 @@ void NoteLane::add_peer(PeerId id, const NoteLaneId& lane, const ProcessIdentity
 void NoteLane::remove_peer(PeerId id) { peers_.erase(id); }
 
 void NoteLane::hear(WatchId speaker, const NoteLaneId& lane, const ProcessIdentity& process) {
+  // As many as there are have one remedy.
+  if (is_hidden(lane, process) && !std::exchange(has_told_of_speakers_, true)) {
+    silences_.push_back({std::nullopt, std::string("reports of a process of this machine") + kHidden});
+  }
   if (!is_near(lane, process)) return;
   speakers_[speaker] = {lane, process.pid};
   for (auto& [id, inbound] : inbound_) {
@@ -92,6 +113,12 @@ void NoteLane::ignore(WatchId speaker) {
   }
 }
 
+void NoteLane::miss(PeerId id, Peer* peer) {
+  // One that was reached before has ended.
+  if (peer->reconnects == 0) silences_.push_back({id, kUnreached});
+  lose(peer);
+}
+
 void NoteLane::lose(Peer* peer) {
   peer->state = State::kLost;
   peer->socket.reset();
@@ -102,7 +129,7 @@ void NoteLane::connect(PeerId id, Peer* peer) {
     case Exchange::kWouldBlock:
       return;
     case Exchange::kClosed:
-      lose(peer);
+      miss(id, peer);
       return;
     case Exchange::kDone:
       break;
@@ -114,7 +141,7 @@ void NoteLane::connect(PeerId id, Peer* peer) {
   if (!read_credentials(peer->socket.get(), &credentials) || credentials.uid != ::geteuid() ||
       static_cast<std::uint32_t>(credentials.pid) != peer->pid ||
       ::send(peer->socket.get(), &hello, sizeof hello, MSG_NOSIGNAL) != static_cast<ssize_t>(sizeof hello)) {
-    lose(peer);
+    miss(id, peer);
     return;
   }
   peer->state = State::kOpen;
@@ -240,7 +267,14 @@ void NoteLane::progress(TimePoint now, std::vector<InboundNote>* out) {
       // Nothing is ever said on it, so that anything to read is its end.
       if (entry == peers_.end() || entry->second.state != State::kOpen) continue;
       lose(&entry->second);
-      if (++entry->second.reconnects <= kMaxReconnects) entry->second.state = State::kConnecting;
+      if (++entry->second.reconnects <= kMaxReconnects) {
+        entry->second.state = State::kConnecting;
+      } else {
+        silences_.push_back(
+            {entry->first, "reports to it go by the control plane alone: it closed the connection for them " +
+                               std::to_string(entry->second.reconnects) +
+                               " times; let it keep this side added, then remove and add it here again"});
+      }
       continue;
     }
     const auto entry = inbound_.find(id);
@@ -251,6 +285,11 @@ void NoteLane::progress(TimePoint now, std::vector<InboundNote>* out) {
                                                                  : !receive(id, &inbound, now, out);
     if (is_over) inbound_.erase(entry);
   }
+}
+
+void NoteLane::take_silences(std::vector<Silence>* out) {
+  out->insert(out->end(), std::make_move_iterator(silences_.begin()), std::make_move_iterator(silences_.end()));
+  silences_.clear();
 }
 
 std::optional<TimePoint> NoteLane::next_wakeup(TimePoint now) const {

@@ -60,6 +60,13 @@ class NoteLane {
   // Appends what came. Bounded: the rest has its turn.
   void progress(TimePoint now, std::vector<InboundNote>* out);
 
+  // Why notes to a peer, or those of speakers (no peer), go by the control plane alone, with what helps; once each.
+  struct Silence {
+    std::optional<PeerId> peer;
+    std::string why;
+  };
+  void take_silences(std::vector<Silence>* out);
+
   int wait_fd() const { return epoll_.get(); }
   std::optional<TimePoint> next_wakeup(TimePoint now) const;
 
@@ -97,9 +104,13 @@ class NoteLane {
   };
 
   bool is_near(const NoteLaneId& id, const ProcessIdentity& process) const;
+  // On this machine, but where the kernel cannot say who it is.
+  bool is_hidden(const NoteLaneId& id, const ProcessIdentity& process) const;
   void accept_all();
   void connect(PeerId id, Peer* peer);
   void lose(Peer* peer);
+  // The same of one that was never reached, which is told.
+  void miss(PeerId id, Peer* peer);
   bool transmit(PeerId peer, Kind kind, std::span<const std::byte> bytes);
   // False: drop the connection.
   bool receive(std::uint64_t id, Inbound* inbound, TimePoint now, std::vector<InboundNote>* out);
@@ -120,6 +131,8 @@ class NoteLane {
   std::map<WatchId, Speaker> speakers_;
   std::map<std::uint64_t, Inbound> inbound_;
   std::uint64_t last_inbound_ = 0;
+  std::vector<Silence> silences_;
+  bool has_told_of_speakers_ = false;
   std::optional<TimePoint> awake_since_;
   std::size_t announced_ = 0;  // notes that are looked for
   TimePoint rests_until_{};    // until then what is announced is slept for

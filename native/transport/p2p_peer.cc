@@ -22,6 +22,14 @@ std::size_t pool_bytes(const SlotPool& pool) {
 // Enough for the tables of several models.
 constexpr std::size_t kMaxTables = 256;
 
+// By what is known of them.
+GpuLink slower(GpuLink one, GpuLink other) {
+  for (const GpuLink link : {GpuLink::kPcie, GpuLink::kNvlink, GpuLink::kSameGpu}) {
+    if (one == link || other == link) return link;
+  }
+  return GpuLink::kUnknown;
+}
+
 }  // namespace
 
 P2pPeer::P2pPeer(const P2pMetadata& metadata, int epoll, std::uint64_t event, TimePoint deadline)
@@ -49,6 +57,7 @@ void P2pPeer::advance(const std::shared_ptr<const CudaContext>& context, TimePoi
       return;
     }
     mappings_.push_back(std::move(mapping));
+    link_ = slower(link_, link_to(*context, region.handle.device));
   }
 }
 

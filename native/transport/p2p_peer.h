@@ -34,6 +34,9 @@ class P2pPeer {
   std::optional<TimePoint> next_wakeup(TimePoint now) const { return client_.next_wakeup(now); }
   bool check_alive() { return client_.check_alive(); }
 
+  // Of a ready peer: the slowest link to any of its pools.
+  GpuLink link() const { return link_; }
+
   // By the peer's own addresses.
   const RegionSet& regions() const { return regions_; }
   // Where the peer's bytes [address, address + size) are mapped here; 0 when the peer did not publish them.
@@ -61,6 +64,7 @@ class P2pPeer {
   HandoverClient client_;
   std::vector<P2pRegion> published_;  // in the order of regions_
   RegionSet regions_;
+  GpuLink link_ = GpuLink::kUnknown;
   std::vector<std::unique_ptr<PeerMapping>> mappings_;
   std::unordered_map<const FragmentTable*, Table> tables_;
   std::vector<DeviceBuffer> unsettled_;  // tables whose upload may not have ended

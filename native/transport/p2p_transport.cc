@@ -35,6 +35,21 @@ constexpr std::size_t kUngatedDepth = 4;
 // How often what was taken back is looked at: nobody waits for it.
 constexpr auto kRetireInterval = std::chrono::milliseconds(1);
 
+std::string how_it_writes(GpuLink link) {
+  const std::string by = "kernels of this GPU write into the peer's pages, mapped here";
+  switch (link) {
+    case GpuLink::kNvlink:
+      return by + "; over NVLink";
+    case GpuLink::kPcie:
+      return by + "; over PCIe, whose rate is assumed (25 GB/s) and not measured";
+    case GpuLink::kSameGpu:
+      return by + "; they are on the same GPU";
+    case GpuLink::kUnknown:
+      break;
+  }
+  return by + "; the driver does not say over which link, and times are those over NVLink";
+}
+
 // Role: Transport over device memory that processes of one machine map from each other.
 // Ordering: slices whose event was reached, and those without one, go by two streams in turn; slices that still wait
 //   for their event go in order on another, so that none of the first waits for a forward step. Long runs go by the
@@ -59,8 +74,11 @@ class P2pTransport final : public Transport {
     return {true, kLimits, static_cast<std::uint8_t>(DataPath::kP2p), !goes_by_engines(groups, nullptr)};
   }
   void name_peer(PeerId peer, const std::string& name) override { copy_advice_.name_peer(peer, name); }
-  PeerPaths peer_paths(PeerId) const override {
+  PeerPaths peer_paths(PeerId peer) const override {
     PeerPaths paths;
+    const auto entry = peers_.find(peer);
+    if (entry != peers_.end()) paths.link = entry->second.link();
+    paths.p2p.reason = how_it_writes(paths.link);
     paths.has_bulk_kernel = kernels_->has_bulk();
     paths.copy_blocks = options_.max_blocks;
     return paths;

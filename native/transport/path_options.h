@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "core/bounce_plan.h"
 #include "core/note_gauges.h"
 #include "core/path_cost.h"
 #include "device/page_kernels.h"
@@ -28,6 +29,9 @@ struct RouterOptions {
   bool base_reaches_devices = false;
   // GPU of the bounce arena; -1: there is none, or it is host memory.
   int arena_device = -1;
+  // Which slices are bounced; absent: there is no arena. The transport below must then take every slice that it is
+  // given under a ticket: who both chose, and whom the choice binds, is this one.
+  std::optional<BounceThresholds> bounce = std::nullopt;
   // Counts the notes; null: the agent has no lane for them.
   std::shared_ptr<NoteGauges> notes = nullptr;
 };
@@ -48,6 +52,8 @@ struct PeerPaths {
   bool has_near_frames = false;
   // How fast host memory was found to move to it, in words; empty when it was not measured.
   std::string host_speed;
+  // What every path of device memory to it crosses, where p2p found out.
+  GpuLink link = GpuLink::kUnknown;
   // Of p2p: whether this GPU runs the bulk kernel, and the bound on the blocks of a copy.
   bool has_bulk_kernel = false;
   unsigned copy_blocks = 0;

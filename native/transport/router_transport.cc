@@ -89,9 +89,11 @@ class RouterTransport final : public Transport {
   Status watch_child(int fd) const;
   // By the first piece: what JS submits is of one kind.
   bool is_device_slice(std::span<const PlanGroup> groups) const;
-  bool goes_by_p2p(PeerId peer, std::span<const PlanGroup> groups) const;
+  // Of a slice to a peer that was added; kHost stands for what the base transport does itself.
+  DataPath path_to(PeerId peer, Ticket ticket, std::span<const PlanGroup> groups) const;
   // Of a slice that NIXL sends in many small pieces although an arena would pack them.
   void advise_of_descriptors(PeerId peer, std::span<const PlanGroup> groups) const;
+  void take_p2p(PeerId id, Peer* peer);
   void refuse_p2p(PeerId id, Peer* peer, std::string why);
   PeerState decide(PeerId id, Peer* peer, Status* error);
 
@@ -209,6 +211,20 @@ void RouterTransport::name_peer(PeerId id, const std::string& name) {
   if (entry != peers_.end() && !name.empty()) entry->second.called = "peer " + name;
 }
 
+void RouterTransport::take_p2p(PeerId id, Peer* peer) {
+  if (peer->paths.p2p.is_available) return;
+  const PeerPaths found = p2p()->peer_paths(id);
+  peer->paths.p2p = {true, found.p2p.reason};
+  peer->paths.link = found.link;
+  peer->paths.has_bulk_kernel = found.has_bulk_kernel;
+  peer->paths.copy_blocks = found.copy_blocks;
+  if (found.link != GpuLink::kPcie) return;
+  advice_.push_back(
+      peer->called +
+      ": its GPU is reached over PCIe, which carries a tenth of what NVLink does and is shared with every "
+      "other traffic of the slot; give both sides GPUs that NVLink joins (nvidia-smi topo -m)");
+}
+
 void RouterTransport::refuse_p2p(PeerId id, Peer* peer, std::string why) {
   peer->paths.p2p = {false, std::move(why)};
   p2p()->remove_peer(id);
@@ -226,9 +242,7 @@ PeerState RouterTransport::poll_peer(PeerId id, Status* error) {
       case PeerState::kConnecting:
         return PeerState::kConnecting;
       case PeerState::kReady:
-        peer.paths.p2p = {true, "kernels of this GPU write into the peer's pages, mapped here"};
-        peer.paths.has_bulk_kernel = p2p()->peer_paths(id).has_bulk_kernel;
-        peer.paths.copy_blocks = options_.copy_blocks;
+        take_p2p(id, &peer);
         break;
       case PeerState::kFailed:
         refuse_p2p(id, &peer, why.message());
@@ -327,17 +341,18 @@ bool RouterTransport::is_device_slice(std::span<const PlanGroup> groups) const {
   return false;
 }
 
-bool RouterTransport::goes_by_p2p(PeerId id, std::span<const PlanGroup> groups) const {
+DataPath RouterTransport::path_to(PeerId id, Ticket ticket, std::span<const PlanGroup> groups) const {
   const auto entry = peers_.find(id);
-  DataPath path = DataPath::kRdma;
-  return entry != peers_.end() && is_device_slice(groups) &&
-         cheapest_path(entry->second.paths, shape_of(groups), &path) && path == DataPath::kP2p;
+  if (entry == peers_.end()) return DataPath::kHost;
+  const bool can_bounce = ticket != 0 && options_.bounce;
+  return path_of_slice(entry->second.paths, is_device_slice(groups), groups, can_bounce ? &*options_.bounce : nullptr);
 }
 
 SliceRoute RouterTransport::route(PeerId id, Ticket ticket, std::span<const PlanGroup> groups) const {
-  // What p2p does not take is bounced, or not, by the thresholds of the arena.
-  if (goes_by_p2p(id, groups)) return p2p()->route(id, ticket, groups);
-  const SliceRoute route = base_->route(id, ticket, groups);
+  const DataPath path = path_to(id, ticket, groups);
+  if (path == DataPath::kP2p) return p2p()->route(id, ticket, groups);
+  // The bounce path takes what is given to it under a ticket, and nothing else.
+  const SliceRoute route = base_->route(id, path == DataPath::kBounce ? ticket : 0, groups);
   if (options_.base_reaches_devices && !route.is_whole) advise_of_descriptors(id, groups);
   return route;
 }
@@ -353,8 +368,9 @@ void RouterTransport::advise_of_descriptors(PeerId id, std::span<const PlanGroup
 
 BatchResult RouterTransport::post_slice(BatchId id, PeerId peer, Ticket ticket, std::span<const PlanGroup> groups,
                                         const CudaEvent* after) {
-  Transport* const transport = goes_by_p2p(peer, groups) ? p2p() : base_.get();
-  BatchResult result = transport->post_slice(id, peer, ticket, groups, after);
+  const DataPath path = path_to(peer, ticket, groups);
+  Transport* const transport = path == DataPath::kP2p ? p2p() : base_.get();
+  BatchResult result = transport->post_slice(id, peer, path == DataPath::kBounce ? ticket : 0, groups, after);
   if (result.state == BatchState::kInFlight) batches_.emplace(id, transport);
   return result;
 }
@@ -401,6 +417,12 @@ void RouterTransport::take_advice(std::vector<std::string>* out) {
   base_->take_advice(out);
   devices_.take_advice(out);
   copy_advice_.take(out);
+  std::vector<NoteLane::Silence> silences;
+  if (lane_) lane_->take_silences(&silences);
+  for (const NoteLane::Silence& silence : silences) {
+    const auto peer = silence.peer ? peers_.find(*silence.peer) : peers_.end();
+    out->push_back(peer == peers_.end() ? silence.why : peer->second.called + ": " + silence.why);
+  }
   for (std::string& text : advice_) {
     out->push_back(std::move(text));
   }
@@ -444,30 +466,26 @@ bool RouterTransport::close() {
 
 }  // namespace
 
-bool cheapest_path(const PeerPaths& paths, const SliceShape& shape, DataPath* out) {
-  const std::pair<DataPath, const PathState*> all[] = {
-      {DataPath::kP2p, &paths.p2p}, {DataPath::kRdma, &paths.rdma}, {DataPath::kBounce, &paths.bounce}};
-  bool is_found = false;
-  double least = 0;
-  for (const auto& [path, state] : all) {
-    if (!state->is_available || (path == DataPath::kBounce && !paths.bounces_device)) continue;
-    const double cost = estimate_us(path, shape);
-    if (is_found && cost >= least) continue;
-    is_found = true;
-    least = cost;
-    *out = path;
-  }
-  return is_found;
-}
-
 DataPath path_of_slice(const PeerPaths& paths, bool is_device, std::span<const PlanGroup> groups,
                        const BounceThresholds* bounce) {
-  DataPath cheapest = DataPath::kHost;
-  if (is_device && cheapest_path(paths, shape_of(groups), &cheapest) && cheapest == DataPath::kP2p) return cheapest;
   const bool can_bounce = bounce != nullptr && paths.bounce.is_available && paths.bounces_device == is_device;
-  if (can_bounce && is_worth_bouncing(groups, *bounce)) return DataPath::kBounce;
-  if (!is_device) return DataPath::kHost;
-  return can_bounce && !paths.rdma.is_available ? DataPath::kBounce : DataPath::kRdma;
+  const auto passes_thresholds = [&] { return can_bounce && is_worth_bouncing(groups, *bounce); };
+  if (!is_device) return passes_thresholds() ? DataPath::kBounce : DataPath::kHost;
+  const SliceShape shape = shape_of(groups);
+  const auto costs_less = [&](DataPath one, DataPath other) {
+    return estimate_us(one, shape, paths.link) < estimate_us(other, shape, paths.link);
+  };
+  // What it takes without p2p comes first: p2p is compared to what would really be taken.
+  DataPath below = DataPath::kRdma;
+  if (can_bounce) {
+    const bool is_bounced =
+        !paths.rdma.is_available ||
+        (bounce->rule == BounceRule::kCost ? costs_less(DataPath::kBounce, DataPath::kRdma) : passes_thresholds());
+    if (is_bounced) below = DataPath::kBounce;
+  }
+  if (!paths.p2p.is_available) return below;
+  const bool has_other = below == DataPath::kBounce || paths.rdma.is_available;
+  return has_other && costs_less(below, DataPath::kP2p) ? below : DataPath::kP2p;
 }
 
 std::unique_ptr<Transport> make_router_transport(std::unique_ptr<Transport> base, const RouterOptions& options) {

@@ -12,12 +12,9 @@ namespace kvt {
 // least. What each peer is told covers all of them.
 std::unique_ptr<Transport> make_router_transport(std::unique_ptr<Transport> base, const RouterOptions& options);
 
-// The path that a slice of a receive takes to a ready peer: what RouterTransport and the bounce path below it do with
-// it. `bounce`: this side's thresholds; null without an arena.
+// The path that a slice takes to a ready peer: the one place that decides it, for RouterTransport and for what explains
+// it. `bounce`: this side's thresholds; null without an arena, or without a ticket.
 DataPath path_of_slice(const PeerPaths& paths, bool is_device, std::span<const PlanGroup> groups,
                        const BounceThresholds* bounce);
-
-// The cheapest path of a slice of device memory to a peer; false when there is none.
-bool cheapest_path(const PeerPaths& paths, const SliceShape& shape, DataPath* out);
 
 }  // namespace kvt

@@ -14,6 +14,11 @@ export function agentOptions(
   const { backend, kvCacheBounceSizeMb, bounce, copyBlocks } = config;
   const kind = backend === 'HOST' ? 'host' : 'nixl';
   if (bounce === null) return { kind, copyBlocks };
-  const { streams: _, ...settings } = bounce;
-  return { kind, copyBlocks, bounce: { sizeBytes: kvCacheBounceSizeMb * 1024 * 1024, ...settings } };
+  const { streams: _, minDescriptorCount, maxAverageDescriptorSize, ...settings } = bounce;
+  // One that was not set must not look as if it were: set ones decide over memory of a GPU too.
+  const thresholds = {
+    ...(minDescriptorCount === null ? {} : { minDescriptorCount }),
+    ...(maxAverageDescriptorSize === null ? {} : { maxAverageDescriptorSize }),
+  };
+  return { kind, copyBlocks, bounce: { sizeBytes: kvCacheBounceSizeMb * 1024 * 1024, ...settings, ...thresholds } };
 }

@@ -8,9 +8,12 @@ export interface BounceOptions {
   readonly sizeBytes: number;
   /** Bytes. Both sides of a pair must have the same. Default: 32 MiB. */
   readonly maxChunkSize?: number;
-  /** A slice is bounced from so many descriptors on ... Default: 1024. */
+  /**
+   * A slice is bounced from so many descriptors on ... Default: 1024 for host memory; for memory of a GPU none: whichever of `bounce` and
+   * `rdma` costs less is taken. Setting this or the next has both decide for either memory.
+   */
   readonly minDescriptorCount?: number;
-  /** ... of at most so many bytes on average. Default: 16 KiB. */
+  /** ... of at most so many bytes on average. Default: 16 KiB, as above. */
   readonly maxAverageDescriptorSize?: number;
   /** Regions of the receiver's arena that one receive may hold at a time. Default: 8. */
   readonly maxInflightChunksPerRequest?: number;
@@ -31,7 +34,8 @@ export interface InboundGroup {
   readonly slots: Int32Array;
 }
 
-export type ResolvedBounce = Required<BounceOptions>;
+/** `hasThresholds`: one of them was set, so that they decide and not the costs. */
+export type ResolvedBounce = Required<BounceOptions> & { readonly hasThresholds: boolean };
 
 const DEFAULTS = {
   maxChunkSize: 32 << 20,
@@ -45,9 +49,10 @@ const DEFAULTS = {
 
 /** @throws ArgumentError for a number that is not a whole one from 1 on; what does not fit together native code refuses */
 export function resolveBounce(options: BounceOptions): ResolvedBounce {
-  const resolved = { ...DEFAULTS, ...options };
+  const hasThresholds = options.minDescriptorCount !== undefined || options.maxAverageDescriptorSize !== undefined;
+  const resolved = { ...DEFAULTS, ...options, hasThresholds };
   for (const [name, value] of Object.entries(resolved)) {
-    if (name === 'isForced') continue;
+    if (typeof value === 'boolean') continue;
     if (!Number.isSafeInteger(value) || (value as number) < 1) {
       throw new ArgumentError(`bounce.${name} must be a whole number from 1 on, not ${value}`);
     }
@@ -69,6 +74,7 @@ export function bounceRecord(bounce: ResolvedBounce | null): Float64Array {
     bounce.requestTimeoutMs,
     bounce.gatherBlocks,
     bounce.isForced ? 1 : 0,
+    bounce.hasThresholds ? 1 : 0,
   );
 }
 
@@ -85,7 +91,7 @@ export function inboundRecords(groups: readonly InboundGroup[]): readonly [Float
   return [records, slots];
 }
 
-/** Whether a slice with these counts is bounced, and why; what native code decides for a slice under a ticket. */
+/** Whether the thresholds bounce a slice with these counts, and why; what native code decides for a slice under a ticket. */
 export function bounceVerdict(
   bounce: ResolvedBounce,
   { coalescedDescriptors, bytes }: Pick<PlanStats, 'coalescedDescriptors' | 'bytes'>,

@@ -123,9 +123,14 @@ export interface CudaDeviceFacts {
   readonly memoryBytes: number;
   /** Ordinals of the other GPUs whose memory its kernels can write. */
   readonly peerAccess: readonly number[];
+  /** What joins each of those to this GPU, in the order of `GPU_LINKS`. */
+  readonly peerLinks: readonly number[];
   /** What a network card wrote may be seen late by this GPU's kernels unless it is flushed. */
   readonly inboundWritesNeedFlush: boolean;
 }
+
+/** By number, as `GpuLink` of native/core/path_cost.h. */
+export const GPU_LINKS = ['an unknown link', 'NVLink', 'PCIe', 'the same GPU'] as const;
 
 /** What this machine and build can do; `reason` says why not, with the remedy. */
 export interface Capabilities {

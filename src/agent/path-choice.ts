@@ -20,10 +20,24 @@ export function choosePath(
   const arena = known.find(({ path }) => path === 'bounce');
   if (arena === undefined || !arena.isAvailable || bounce === null || chosen.path === 'p2p')
     return explained(chosen, known);
+  if (taken.isDevice && !bounce.hasThresholds && !bounce.isForced) return byCost(chosen, arena, known);
   const verdict = plan.groups.length === 0 ? bounceVerdict(bounce, plan.stats) : { isBounced: chosen === arena };
   const judged = { ...arena, reason: verdictReason(bounce, plan.stats, verdict.isBounced) };
   const others = known.map((one) => (one === arena ? judged : one));
   return explained(verdict.isBounced ? judged : chosen, others);
+}
+
+/** Beside p2p, the one of `bounce` and `rdma` that costs less. */
+function byCost(chosen: PathAlternative, arena: PathAlternative, known: readonly PathAlternative[]): PathExplanation {
+  const other = known.find(({ path, isAvailable }) => path === 'rdma' && isAvailable);
+  if (other === undefined) return explained(chosen, known);
+  const [bounceUs, rdmaUs] = [arena, other].map(({ estimatedUs }) => `${Math.round(estimatedUs)} µs`);
+  const verdict = chosen === arena ? 'taken by cost' : 'not taken by cost';
+  const judged = { ...arena, reason: `${arena.reason}; ${verdict}: ${bounceUs} against ${rdmaUs} by rdma` };
+  return explained(
+    chosen === arena ? judged : chosen,
+    known.map((one) => (one === arena ? judged : one)),
+  );
 }
 
 function hostPaths(all: readonly PathAlternative[], { path, reason }: PathExplanation): PathAlternative[] {

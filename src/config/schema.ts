@@ -32,8 +32,10 @@ const port = (min: number) => wholeNumber(min, 65535);
 
 export const bounceSchema = z.object({
   maxChunkSize: sizeBytes(1, 4096 * MIB).default(32 * MIB),
-  minDescriptorCount: wholeNumber(1, 0x7fff_ffff).default(1024),
-  maxAverageDescriptorSize: sizeBytes(1, 4096 * MIB).default(16 * KIB),
+  minDescriptorCount: wholeNumber(1, 0x7fff_ffff).nullable().default(null),
+  maxAverageDescriptorSize: sizeBytes(1, 4096 * MIB)
+    .nullable()
+    .default(null),
   maxInflightChunksPerRequest: wholeNumber(1, 1024).default(8),
   requestTimeoutMs: timeoutMs().default(30_000),
   streams: wholeNumber(1, 64).default(1),

@@ -1,4 +1,4 @@
-import { capabilities } from '../../agent/native.js';
+import { type CudaDeviceFacts, capabilities, GPU_LINKS } from '../../agent/native.js';
 import { UsageError } from '../usage-error.js';
 import type { MachineInfo } from './output-contract.js';
 
@@ -22,11 +22,13 @@ export async function gpuFacts(): Promise<MachineInfo['gpus']> {
   const { cuda } = await capabilities();
   const version = cuda.driverVersion ?? 0;
   const driver = `CUDA ${Math.floor(version / 1000)}.${Math.floor((version % 1000) / 10)}`;
-  return cuda.devices.map(({ name, peerAccess }) => ({
-    name,
-    driver,
-    link: peerAccess.length === 0 ? 'no peer access' : `peer access to ${peerAccess.join(', ')}`,
-  }));
+  return cuda.devices.map((device) => ({ name: device.name, driver, link: linksOf(device) }));
+}
+
+/** What joins a GPU to the others, in words. */
+export function linksOf({ peerAccess, peerLinks }: Pick<CudaDeviceFacts, 'peerAccess' | 'peerLinks'>): string {
+  const links = peerAccess.map((peer, index) => `${GPU_LINKS[peerLinks[index] ?? 0]} to ${peer}`);
+  return links.length === 0 ? 'no peer access' : links.join(', ');
 }
 
 export async function nixlFacts(): Promise<MachineInfo['nixl']> {

@@ -165,7 +165,7 @@ describe('plainCopyNs', () => {
 describe('capabilities', () => {
   it('says what is here and gives a reason for what is not', async () => {
     const found = await capabilities();
-    expect(found.addon).toMatchObject({ abiVersion: 8, napiVersion: 8 });
+    expect(found.addon).toMatchObject({ abiVersion: 9, napiVersion: 8 });
     expect(found.host).toEqual({ available: true, reason: null });
     for (const part of [found.cuda, found.nixl]) {
       expect(part.available).toBe(part.reason === null);

@@ -295,8 +295,8 @@ describe('bounce', () => {
     const { config } = resolveCacheTransceiverConfig({ kvCacheBounceSizeMb: 64 }, NIXL);
     expect(config.bounce).toEqual({
       maxChunkSize: 32 << 20,
-      minDescriptorCount: 1024,
-      maxAverageDescriptorSize: 16 << 10,
+      minDescriptorCount: null,
+      maxAverageDescriptorSize: null,
       maxInflightChunksPerRequest: 8,
       requestTimeoutMs: 30_000,
       streams: 1,
@@ -316,13 +316,15 @@ describe('bounce', () => {
       bounce: {
         sizeBytes: 8 << 20,
         maxChunkSize: 3 << 20,
-        minDescriptorCount: 1024,
-        maxAverageDescriptorSize: 16 << 10,
         maxInflightChunksPerRequest: 8,
         requestTimeoutMs: 5,
         gatherBlocks: 16,
       },
     });
+    const set = { kvCacheBounceSizeMb: 64, bounce: { minDescriptorCount: 1024 } };
+    const { bounce } = agentOptions(resolveCacheTransceiverConfig(set, NIXL).config);
+    expect(bounce?.minDescriptorCount).toBe(1024);
+    expect(bounce).not.toHaveProperty('maxAverageDescriptorSize');
     expect(agentOptions(resolveCacheTransceiverConfig({}, NIXL).config)).toEqual({ kind: 'nixl', copyBlocks: 16 });
     expect(agentOptions(resolveCacheTransceiverConfig({ copy_blocks: 32 }, NIXL).config)).toMatchObject({
       copyBlocks: 32,
