@@ -6,6 +6,8 @@ import { ApiError } from './openai-error.js';
 export const BODY_STALL_MS = 5000;
 /** Bytes that are looked at in one turn of the event loop. */
 const TURN_BYTES = 128 * 1024;
+/** What a piece costs however small it is, in the time of bytes. */
+const PIECE_COST_BYTES = 64;
 
 /**
  * Role: the pieces of one body as Node reads them, until it is whole.
@@ -61,7 +63,7 @@ export class BodyFlow {
   #take(piece: Uint8Array): void {
     this.#lastMs = this.#clock.now();
     this.#onPiece(piece);
-    this.#inTurnBytes += piece.length;
+    this.#inTurnBytes += piece.length + PIECE_COST_BYTES;
     if (this.#inTurnBytes < TURN_BYTES) return;
     this.#inTurnBytes = 0;
     this.#body.pause();
