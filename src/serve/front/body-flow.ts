@@ -4,12 +4,10 @@ import { ApiError } from './openai-error.js';
 
 /** Longest pause within a body: what is held for it is held from others. */
 export const BODY_STALL_MS = 5000;
-/** Bytes that are looked at in one turn of the event loop. */
-const TURN_BYTES = 128 * 1024;
-
 /**
  * Role: the pieces of one body as Node reads them, until it is whole.
  * Why: a stream of the web costs promises for each piece, and a client decides how many pieces there are.
+ * Invariant: it is never paused. Node counts the bytes of what waits in a stream, and would let a client fill it with as many pieces.
  * Ordering: what `onPiece` throws ends it; the rest of the body runs off and is kept nowhere, until somebody ends the connection.
  */
 export class BodyFlow {
@@ -17,7 +15,6 @@ export class BodyFlow {
   readonly #clock: Clock;
   readonly #onPiece: (piece: Uint8Array) => void;
   #lastMs: number;
-  #inTurnBytes = 0;
   #timer: Timer | null = null;
 
   /** @param onPiece is handed the reader's memory, which it may not keep */
@@ -61,11 +58,6 @@ export class BodyFlow {
   #take(piece: Uint8Array): void {
     this.#lastMs = this.#clock.now();
     this.#onPiece(piece);
-    this.#inTurnBytes += piece.length;
-    if (this.#inTurnBytes < TURN_BYTES) return;
-    this.#inTurnBytes = 0;
-    this.#body.pause();
-    void this.#clock.nextTurn().then(() => this.#body.resume());
   }
 
   /** One timer for all pieces. */

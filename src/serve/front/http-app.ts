@@ -23,7 +23,7 @@ export interface AppParts extends AnswerParts {
     readonly generation: readonly WorkerStatus[];
   };
   /** Of all processes, as text of the Prometheus format. */
-  readonly allMetrics: () => Promise<string>;
+  readonly allMetrics: () => Promise<string | Uint8Array<ArrayBuffer>>;
 }
 
 const ROUTES: Readonly<Record<string, 'GET' | 'POST'>> = {

@@ -3,7 +3,7 @@ import type { Clock } from '../../clock.js';
 import type { BodyShare } from './body-budget.js';
 import { BodyBytes, bodyTooLarge } from './body-bytes.js';
 import { BodyFlow } from './body-flow.js';
-import { JsonScan } from './json-scan.js';
+import { BodyScan } from './body-scan.js';
 import { ApiError, badRequest } from './openai-error.js';
 
 export interface BodyLimits {
@@ -52,12 +52,13 @@ export async function readJson(
   const announced = Number(headers.get('content-length') ?? limitBytes);
   if (announced > limitBytes) throw bodyTooLarge(limitBytes);
   const body = new BodyBytes(Number.isSafeInteger(announced) ? announced : limitBytes, share);
-  const scan = new JsonScan(limits.maxValues);
+  const scan = new BodyScan(clock, limits.maxValues);
   const flow = new BodyFlow(stream, clock, (piece) => {
     body.push(piece);
-    scan.push(piece);
+    scan.look(body.bytes);
   });
   await flow.whole();
+  await scan.finish(body.bytes);
   let text: string;
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(body.bytes);

@@ -8,7 +8,7 @@ export class SharedMetrics {
   readonly #clock: Clock;
   readonly #ageMs: number;
   readonly #make: () => Promise<string>;
-  #text: Promise<string> | null = null;
+  #text: Promise<Uint8Array<ArrayBuffer>> | null = null;
   /** Null: it is being made. */
   #madeAtMs: number | null = null;
 
@@ -22,16 +22,17 @@ export class SharedMetrics {
     this.#make = make;
   }
 
-  get(): Promise<string> {
+  /** As UTF-8: hundreds of KiB, which need not be encoded for each who asks. */
+  get(): Promise<Uint8Array<ArrayBuffer>> {
     const isOld = this.#madeAtMs !== null && this.#clock.now() - this.#madeAtMs >= this.#ageMs;
     if (this.#text === null || isOld) this.#text = this.#made();
     return this.#text;
   }
 
-  async #made(): Promise<string> {
+  async #made(): Promise<Uint8Array<ArrayBuffer>> {
     this.#madeAtMs = null;
     try {
-      return await this.#make();
+      return new TextEncoder().encode(await this.#make());
     } catch (error) {
       this.#text = null;
       throw error;
