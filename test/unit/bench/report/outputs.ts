@@ -154,7 +154,6 @@ function outputOf<Row extends TtftRow>(bench: string, results: readonly Row[]): 
         path: 'host',
         copy: { means: 'thread', reason: HOSTILE, remedy: HOSTILE },
         reason: HOSTILE,
-        copy: { means: 'thread', reason: HOSTILE, remedy: null },
         alternatives: [{ path: 'p2p', isAvailable: false, reason: HOSTILE, estimatedUs: 0 }],
         advice: [HOSTILE],
       },
