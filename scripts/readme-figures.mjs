@@ -63,6 +63,33 @@ function ttftFigures() {
   });
 }
 
+/** `bench ttft --prefix-hit`: what is sent before the first forward step. */
+function prefixFigures() {
+  return newestResults('prefix').flatMap((result) => {
+    const { settings, results } = result.output;
+    const rows = results.map((row) => {
+      const ideal = results.find(({ variant, prefixHit }) => variant === 'ideal' && prefixHit === row.prefixHit);
+      return [
+        percent(row.prefixHit),
+        row.variant,
+        ms(row.ttftMs.p50),
+        (row.ttftMs.p50 / ideal.ttftMs.p50).toFixed(2),
+        ms(row.exposedTailMs.p50),
+        ms(row.lastSliceMs.p50),
+        row.wrongBytes,
+      ];
+    });
+    return [
+      `${settings.model}, prompts of ${results[0].promptTokens} tokens, chunks of ${settings.chunk}, link paced to ${settings.linkGbps} Gbit/s, prefill of ${settings.tflops} TFLOP/s; medians of ${settings.requests} requests in ms.`,
+      '',
+      ...table(['hit', 'variant', 'TTFT', 'over ideal', 'exposed tail', 'last slice', 'wrong bytes'], rows),
+      '',
+      where(result).replace('](bench/', '](../bench/'),
+      '',
+    ];
+  });
+}
+
 function transferFigures() {
   return newestResults('transfer').flatMap((result) => {
     const gbps = (row, name) =>
@@ -146,7 +173,7 @@ const SECTIONS = {
 
 const DOCUMENTS = {
   'README.md': SECTIONS,
-  'docs/bench.md': { trace: traceFigures },
+  'docs/bench.md': { prefix: prefixFigures, trace: traceFigures },
   'docs/gpu.md': { 'gpu-bars': bars, 'gpu-turns': turns, 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
   // Not a document, but as much of a copy.
   'native/test/measured_path_order.inc': { 'path-order': pathOrder },

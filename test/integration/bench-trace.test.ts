@@ -154,7 +154,7 @@ describe('bench trace', () => {
   });
 
   it('makes the page of a run that is over, and refuses what no bench wrote', async () => {
-    const from = fileURLToPath(new URL('../../bench/results/2-core-vm/dispatch-2026-11-29.json', import.meta.url));
+    const from = fileURLToPath(new URL('../../bench/results/2-core-vm/dispatch-2026-11-30.json', import.meta.url));
     const report = join(folder, 'dispatch');
     expect(await runCli(['bench', 'report', '--from', from, '--report', report])).toMatchObject({ code: 0 });
     parseMarkup(readFileSync(join(report, 'report.html'), 'utf8'));
