@@ -4,7 +4,7 @@
  */
 export const CAUSES = {
   'share-32k-32':
-    'What each turn costs once (docs/gpu.md, "Where a turn goes"): a thread that was asleep takes up the first slice, prepares it, the GPU fetches its slots and starts, and the end is seen. From one slice’s end to the next the kernels are above the bar, where they stay below the copy engines, also without an agent (`pair.json`, and 832 shapes of kernels in `kernel-shapes.txt`). Tiles handed out while a kernel runs instead of dealt out beforehand, and two streams in turns, came out of the search.',
+    'What each turn costs once (docs/gpu.md, "Where a turn goes"): the JS thread hands over the first slice with all of its slots, a thread that was asleep takes it up and prepares it, the GPU fetches its slots and starts, and the end is seen. From one slice’s end to the next the kernels are above the bar, where they stay below the copy engines, also without an agent (`pair.json`, and 832 shapes of kernels in `kernel-shapes.txt`). Tiles handed out while a kernel runs instead of dealt out beforehand, and two streams in turns, came out of the search.',
   'share-32k-16': 'The same as with 32 blocks.',
   'share-split':
     'What each turn costs once (docs/gpu.md, "Where a turn goes") is as much here as with eight times the bytes. From one slice’s end to the next the pieces move fast enough.',
@@ -15,5 +15,5 @@ export const CAUSES = {
   'bounce-empty':
     'After a pause both progress threads are asleep, and on cores that were asleep each launch, creation and post takes several times as long. Threads stay awake for 200 µs after a slice; longer would cost a core.',
   'slow-down: rdma':
-    'UCX makes a copy and an event of each descriptor, which costs the forward by their number and not by their bytes. Other batches, fewer in flight and rarer polling changed nothing. Where p2p reaches the peer it is taken instead.',
+    'Not established. UCX makes a copy and an event of each descriptor, but it is not their number alone: more of them, that wait for no event (`gpu-interference-2k-saturating.json`), cost less each. Tried, without a result that is kept: other batches, fewer in flight, rarer polling, `NIXL_UCX_SGL_ENABLE`. Where p2p reaches the peer it is taken instead.',
 };

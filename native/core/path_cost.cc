@@ -32,7 +32,7 @@ constexpr double kRdmaRate = 361 * kBytesPerUsOfGigabyte;
 constexpr double kRdmaRunUs = 5.3;
 
 // bounce: hand-shake and two kernels, then gather, write and scatter behind each other. A WANT names 896 slots and
-// costs 35 us of the threads on both sides: 4 KiB pages of one layer take 3.6 ms for 256 MiB, 32 KiB pages 1.4, and 4
+// costs 35 us of the threads on both sides: 4 KiB pages of one layer take 2.7 ms for 256 MiB, 32 KiB pages 1.4, and 4
 // KiB pieces of 32 layers, of which a slot has 64, 1.0.
 constexpr double kBounceFixedUs = 84;
 constexpr double kBounceRate = 280 * kBytesPerUsOfGigabyte;

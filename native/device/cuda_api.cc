@@ -84,7 +84,7 @@ Status load(CudaApi* api) {
   if (status.is_ok()) status = withhold_cuda_features(api);
   if (!status.is_ok()) return status;
   if (const cuda::Result result = api->cuInit(0); result != cuda::kSuccess) {
-    return unusable(api->check(result, "cuInit").message(), "check the GPU and its driver with nvidia-smi");
+    return unusable(api->describe(result, "cuInit"), "check the GPU and its driver with nvidia-smi");
   }
   return Status::ok();
 }
@@ -101,14 +101,19 @@ const Loaded& loaded() {
 
 }  // namespace
 
-Status CudaApi::check(cuda::Result result, const char* call) const {
-  if (result == cuda::kSuccess) return Status::ok();
+std::string CudaApi::describe(cuda::Result result, const char* call) const {
   const char* name = nullptr;
   const char* text = nullptr;
   (void)cuGetErrorName(result, &name);
   (void)cuGetErrorString(result, &text);
   std::string message = std::string(call) + ": " + (name == nullptr ? "error " + std::to_string(result) : name);
   if (text != nullptr) message += std::string(", ") + text;
+  return message;
+}
+
+Status CudaApi::check(cuda::Result result, const char* call) const {
+  if (result == cuda::kSuccess) return Status::ok();
+  std::string message = describe(result, call);
   switch (result) {
     case cuda::kErrorOutOfMemory:
       return Status(StatusCode::kResource, std::move(message));

@@ -31,7 +31,9 @@ struct CudaApi {
 
   int driver_version = 0;  // 1000 * major + 10 * minor
 
-  // "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY, out of memory" for a result that is not kSuccess.
+  // "cuMemCreate: CUDA_ERROR_OUT_OF_MEMORY, out of memory".
+  std::string describe(cuda::Result result, const char* call) const;
+  // The same as an error, for a result that is not kSuccess.
   // Memory that ran out is kResource; what a machine or driver cannot do is kCapability; the rest is kTransport.
   Status check(cuda::Result result, const char* call) const;
 };

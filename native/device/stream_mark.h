@@ -21,9 +21,9 @@ class StreamMark {
   void set(const CudaStream& stream) { unmarked_ = event_.record(stream).is_ok() ? nullptr : &stream; }
   // After set(). Never blocks. kFailed: the device is lost, or refuses to be asked; nothing says that its work ended.
   // `error` is set whenever the driver refused.
-  EventProgress query(Status* error) {
+  EventProgress query(Status* error, RefusedQueries* refused) const {
     const EventProgress answer = unmarked_ == nullptr ? event_.query(error) : unmarked_->query(error);
-    return refused_.judge(answer, *error);
+    return refused->judge(answer, *error);
   }
   // Makes what `stream` is given from now on wait, so that slices share multiprocessors. Does nothing for a mark that
   // could not be recorded: no order that bytes rest on may come from here.
@@ -38,7 +38,6 @@ class StreamMark {
  private:
   CudaEvent event_;
   const CudaStream* unmarked_ = nullptr;
-  RefusedQueries refused_;
 };
 
 }  // namespace kvt

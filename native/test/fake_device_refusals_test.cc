@@ -239,13 +239,30 @@ TEST_F(Refused, AQueryThatIsRefusedIsAskedAgain) {
 TEST_F(Refused, QueriesThatAreRefusedForTooLongLeaveTheSliceUndrained) {
   connect(kPool);
   FakeCuda::order({"fail cuEventQuery 2"});
-  writer_->submit(pages(1));
-  const Notice notice = writer_->settled(1);
+  for (const SubmissionId id : {1, 2, 3, 4}) writer_->submit(pages(id));
+  const TimePoint first = writer_->settled(1).finished_at;
+  for (const SubmissionId id : {2, 3, 4}) {
+    const Notice notice = writer_->settled(id);
+    EXPECT_EQ(notice.outcome, Outcome::kFailed);
+    EXPECT_FALSE(notice.drained);
+    EXPECT_NE(notice.error.message().find("cuEventQuery"), std::string::npos) << notice.error.message();
+    // What was refused of one is not waited for again.
+    EXPECT_LT(notice.finished_at - first, RefusedQueries::kLimit);
+  }
   FakeCuda::order({});
-  EXPECT_EQ(notice.outcome, Outcome::kFailed);
-  EXPECT_FALSE(notice.drained);
-  EXPECT_NE(notice.error.message().find("cuEventQuery"), std::string::npos) << notice.error.message();
   EXPECT_FALSE(writer_->close(std::chrono::milliseconds(200)).drained);
+}
+
+TEST(RefusedQueries, AFewRefusalsFarApartAreNoLoss) {
+  RefusedQueries refused;
+  const Status error(StatusCode::kResource, "out of memory");
+  const Status lost(StatusCode::kDeviceLost, "lost");
+  for (unsigned i = 1; i < RefusedQueries::kAtLeast; ++i) {
+    EXPECT_EQ(refused.judge(EventProgress::kFailed, error), EventProgress::kPending);
+  }
+  EXPECT_EQ(refused.judge(EventProgress::kReached, error), EventProgress::kReached);
+  EXPECT_EQ(refused.judge(EventProgress::kFailed, error), EventProgress::kPending);
+  EXPECT_EQ(refused.judge(EventProgress::kFailed, lost), EventProgress::kFailed);
 }
 
 TEST_F(Refused, ALostDeviceIsCalledThatBehindAForwardToo) {

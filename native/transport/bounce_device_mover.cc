@@ -178,7 +178,7 @@ void BounceDeviceMover::start(Job job) {
 void BounceDeviceMover::free_spent() {
   std::erase_if(spent_, [this](Spent& spent) {
     Status error;
-    if (spent.passed.query(&error) != EventProgress::kReached) return false;
+    if (spent.passed.query(&error, &refused_) != EventProgress::kReached) return false;
     buffers_->give_back(std::move(spent.buffer));
     spare_events_.push_back(spent.passed.take_event());
     return true;
@@ -192,7 +192,7 @@ void BounceDeviceMover::work(std::vector<Ended>* out) {
   for (std::size_t i = 0; i < running_.size();) {
     Running& running = running_[i];
     Status error;
-    const EventProgress progress = running.done.query(&error);
+    const EventProgress progress = running.done.query(&error, &refused_);
     if (progress == EventProgress::kPending) {
       ++i;
       continue;

@@ -78,6 +78,7 @@ class BounceDeviceMover final : public BounceMover {
   // Jobs of a lost device. Nothing says that they ended, so what they use is never freed.
   std::vector<Running> lost_;
   std::vector<Spent> spent_;
+  RefusedQueries refused_;
   std::vector<Ended> failed_;
 };
 

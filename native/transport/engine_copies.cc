@@ -69,7 +69,7 @@ void EngineCopies::collect() {
   while (!pieces_.empty()) {
     Piece& piece = pieces_.front();
     Status error;
-    switch (piece.reached.query(&error)) {
+    switch (piece.reached.query(&error, &refused_)) {
       case EventProgress::kPending:
         return;
       case EventProgress::kFailed:

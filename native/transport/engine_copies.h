@@ -71,6 +71,7 @@ class EngineCopies {
   std::size_t queued_bytes_ = 0;
   std::vector<CudaEvent> spare_events_;
   std::optional<Status> loss_;
+  RefusedQueries refused_;
 };
 
 }  // namespace kvt

@@ -97,7 +97,7 @@ P2pBatches::Ending P2pBatches::poll(BatchId id) {
   retire(lane);
   if (lane->order.front() != id) return {.result = {}, .peer = peer};
   Status error;
-  switch (batch.queued.done.query(&error)) {
+  switch (batch.queued.done.query(&error, &refused_)) {
     case EventProgress::kPending:
       return {.result = {}, .peer = peer};
     case EventProgress::kFailed:
@@ -130,7 +130,7 @@ void P2pBatches::cancel(BatchId id) {
 void P2pBatches::retire() {
   for (std::size_t i = 0; i < dropped_.size();) {
     Status error;
-    const EventProgress progress = dropped_[i].done.query(&error);
+    const EventProgress progress = dropped_[i].done.query(&error, &refused_);
     if (progress == EventProgress::kPending) {
       ++i;
       continue;
@@ -151,7 +151,7 @@ void P2pBatches::retire(Lane* lane) {
     const auto entry = revoked_.find(lane->order.front());
     if (entry == revoked_.end()) return;
     Status error;
-    const EventProgress progress = entry->second.queued.done.query(&error);
+    const EventProgress progress = entry->second.queued.done.query(&error, &refused_);
     if (progress == EventProgress::kPending) return;
     lane->order.pop_front();
     if (progress == EventProgress::kReached) {

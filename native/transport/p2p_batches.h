@@ -109,6 +109,7 @@ class P2pBatches {
   std::vector<Queued> dropped_;
   // Batches that a lost device left behind. Nothing says that they ended, so what they use is never freed.
   std::vector<Batch> lost_;
+  RefusedQueries refused_;
 };
 
 }  // namespace kvt

@@ -308,9 +308,10 @@ void RouterTransport::remove_peer(PeerId id) {
   base_->remove_peer(id);
   copy_advice_.remove_peer(id);
   if (lane_) lane_->remove_peer(id);
+  // Also one that p2p does not reach: it was told its name.
+  if (p2p() != nullptr) p2p()->remove_peer(id);
   const auto entry = peers_.find(id);
   if (entry == peers_.end()) return;
-  if (entry->second.is_at_p2p) p2p()->remove_peer(id);
   peers_.erase(entry);
 }
 

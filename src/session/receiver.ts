@@ -498,6 +498,8 @@ export class Receiver {
         answer = this.#o.aux.unpack(session.auxSlot);
         if (answer.promptLen !== session.request.promptTokens.length)
           throw new ProtocolError(`aux of request ${session.rid} is about ${answer.promptLen} prompt tokens`);
+        if (answer.cachedTokens > answer.promptLen)
+          throw new ProtocolError(`aux of request ${session.rid} says that ${answer.cachedTokens} of them were cached`);
       } catch (cause) {
         if (!(cause instanceof KvTransceiverError)) throw cause;
         this.#end(session, 'failed', cause);

@@ -5,6 +5,9 @@ import { ApiError } from './openai-error.js';
 /** Requests of one connection that wait for their answers; clients send one after another, if not one at a time. */
 export const MAX_PIPELINED = 32;
 
+/** A client that sends on after it was refused has so long to take the refusal. */
+const LINGER_MS = 1000;
+
 /** The answers of one connection that are not written yet. */
 interface Connection {
   readonly answers: Set<ServerResponse>;
@@ -14,14 +17,16 @@ interface Connection {
 
 /**
  * Role: what Node leaves open about the answers of a connection: that nobody waits for them any more, that nobody takes them, and what a client
- *   is told whose request never became one.
+ *   is told whose request never became one. And the rest of a body whose request was answered before: nobody wants it, and it can come in any
+ *   number of pieces, each of which would cost a turn its time.
  * Why: of requests sent one behind the other only the first one's answer hears that the connection closed, and the others would be computed for
  *   nobody; a complete answer that is not taken would hold its connection for ever.
  */
 export function watchConnections(server: Server, stallLimitMs: number): void {
   const connections = new WeakMap<Duplex, Connection>();
   // First of all, so that no answer is written before.
-  server.prependListener('request', ({ socket }, answer: ServerResponse) => {
+  server.prependListener('request', (request, answer: ServerResponse) => {
+    const { socket } = request;
     let connection = connections.get(socket);
     if (connection === undefined) {
       const made: Connection = { answers: new Set(), ending: null };
@@ -45,6 +50,13 @@ export function watchConnections(server: Server, stallLimitMs: number): void {
     });
     answer.once('finish', () => {
       answers.delete(answer);
+      if (!request.complete && !socket.destroyed) {
+        // Not read any more, but not cut off either: what was answered would be lost with it.
+        socket.pause();
+        socket.end();
+        socket.setTimeout(LINGER_MS);
+        return;
+      }
       if (of.ending !== answer) return;
       of.ending = null;
       // The next one is still being computed, which is nobody's fault; without a next one Node has set the limit of an idle connection.

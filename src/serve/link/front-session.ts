@@ -132,8 +132,14 @@ export class FrontSession {
     const say = (result: ServerResult, refused: boolean): void => {
       const { outcome, error, usage = null, contextUsage = null } = result;
       const linkError = error === null ? null : toLink(error);
-      const ended = { outcome, tokenCount: count, error: linkError, usage, contextUsage, refused };
-      this.#outbox.say({ type: 'done', call, ...ended });
+      const told = { type: 'done', call, tokenCount: count, refused } as const;
+      const ended = { ...told, outcome, error: linkError, usage, contextUsage };
+      const refusal = refusalOf(ended);
+      if (refusal === null) this.#outbox.say(ended);
+      else {
+        const error = toLink(this.#o.guard.caught('what a server said of a request', refusal));
+        this.#outbox.say({ ...told, outcome: 'failed', error, usage: null, contextUsage: null });
+      }
     };
     const finish = (result: ServerResult): void => {
       if (this.#calls.delete(call)) say(result, false);

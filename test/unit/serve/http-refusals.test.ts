@@ -119,6 +119,18 @@ describe('what is refused before it is a request of the API', () => {
     client.socket.destroy();
   });
 
+  it.each([
+    ['a body that is nested too deep', 'POST /v1/completions', 400],
+    ['a method that is not there', 'DELETE /v1/models', 405],
+    ['a path that is not there', 'POST /v2/completions', 404],
+  ])('%s while its body still comes: the status, and the connection ended', async (_, line, status) => {
+    const { raw } = await start({ maxBodyBytes: 1_000_000 });
+    const head = 'host: x\r\ncontent-type: application/json\r\ntransfer-encoding: chunked\r\n\r\n';
+    const client = raw(`${line} HTTP/1.1\r\n${head}${(0x1000).toString(16)}\r\n${'['.repeat(0x1000)}\r\n`);
+    const answer = await client.answer();
+    expect(answer).toMatch(new RegExp(`^HTTP/1\\.1 ${status} `));
+  });
+
   it('with a full queue the body is not waited for', async () => {
     const { raw, complete, gate, bodies } = await start({ maxLive: 1, maxQueued: 0 });
     void complete().catch(() => {});

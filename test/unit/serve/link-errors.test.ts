@@ -95,6 +95,18 @@ describe('what is thrown behind a frame or a timer of a link', () => {
     await othersGoOn();
   });
 
+  it('by an end that no frame can carry', async () => {
+    const { clock, link, server, host, othersGoOn } = await opened();
+    const call = link.submit(REQUEST, {});
+    await clock.run(2);
+    server.last.end({ contextUsage: { promptTokens: 3, cachedTokens: 3_000_000_000 } });
+    await clock.run(2);
+    expect(await call.done).toMatchObject({ outcome: 'failed' });
+    expect((await call.done).error?.message).toMatch(/contextUsage\.cachedTokens must be an integer/);
+    expect([host.liveCalls, host.internalErrors]).toEqual([1, 1]);
+    await othersGoOn();
+  });
+
   it('by a server that cannot cancel: the request has ended for its user', async () => {
     const { clock, link, server, host, othersGoOn } = await opened();
     const submit = server.submit.bind(server);

@@ -74,6 +74,18 @@ describe('a pipelined transfer', () => {
     expect(pair.generation.transceiver.stats()).toMatchObject({ receiveSessions: 0, held: 0, freeAuxSlots: 4 });
   });
 
+  it('fails a receive whose answer counts more cached tokens than the prompt has', async () => {
+    const pair = await Pair.create();
+    const { context, generation } = await begin(pair);
+    chunk(pair, context, 0, 16);
+    context.prepopulatedLen = 17;
+    context.outputTokens.push(4711);
+    await pair.run(50);
+    expect(pair.generation.settled).toMatchObject([{ outcome: 'failed', error: { code: 'ERR_KVT_PROTOCOL' } }]);
+    expect(generation.contextAnswer).toBeUndefined();
+    expect(pair.generation.transceiver.stats()).toMatchObject({ freeAuxSlots: 4 });
+  });
+
   it('brings the whole answer of the context server beside the pages', async () => {
     const pair = await Pair.create();
     const { context, generation } = await begin(pair);
