@@ -140,7 +140,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       clock,
       self: () => (this.#rankInfo.rankEndpoints.length === 0 ? null : this.#rankInfo),
       newNonce: newTicket,
-      busy: () => this.#busyEndpoints(),
+      idle: (endpoints) => this.#idleOf(endpoints),
       counters,
       guard,
       events: {
@@ -489,7 +489,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
 
   #onPeerLost(peer: Peer, error: PeerLostError): void {
     // A peer that leaves while nothing runs to or from it is news, not trouble.
-    const isBusy = this.#busyEndpoints().has(peer.endpoint);
+    const isBusy = this.#idleOf([peer.endpoint]).size === 0;
     const more = this.#lossLines.take();
     if (more !== null) this.#parts.log[isBusy ? 'warn' : 'info'](`${error.message}${more}`);
     this.#observers.current?.onPeerLost(peer.name, error.message, isBusy);
@@ -519,11 +519,12 @@ export class KvCacheTransceiver implements CacheTransceiver {
     });
   }
 
-  #busyEndpoints(): Set<string> {
-    const endpoints = new Set<string>();
-    this.#sender.addBusyEndpoints(endpoints);
-    this.#receiver.addBusyEndpoints(endpoints);
-    return endpoints;
+  /** Those that no session needs. With many sessions and few peers the first sessions tell. */
+  #idleOf(endpoints: Iterable<string>): ReadonlySet<string> {
+    const idle = new Set(endpoints);
+    this.#sender.takeBusy(idle);
+    this.#receiver.takeBusy(idle);
+    return idle;
   }
 
   #load(): { readonly sessions: number; readonly freeAuxSlots: number } {

@@ -46,12 +46,12 @@ export class PeerLiveness {
 
   /**
    * Pings peers that have live sessions.
-   * @param busy endpoints of peers that a session needs
+   * @param idle endpoints of peers that no session needs
    * @param lose ends a peer that is silent, or that nobody needed for long
    */
   sweep(
     peers: readonly Peer[],
-    busy: ReadonlySet<string>,
+    idle: ReadonlySet<string>,
     load: RankLoad,
     lose: (peer: Peer, why: string) => void,
   ): void {
@@ -59,7 +59,7 @@ export class PeerLiveness {
     const ping = now - this.#lastPingMs >= PING_INTERVAL_MS;
     if (ping) this.#lastPingMs = now;
     for (const peer of peers) {
-      if (!busy.has(peer.endpoint)) {
+      if (idle.has(peer.endpoint)) {
         // Silence counts from the moment somebody listens for it.
         this.#lastHeardMs.set(peer, now);
         this.#letGoIfIdle(peer, lose);

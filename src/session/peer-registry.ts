@@ -60,7 +60,7 @@ export class PeerRegistry {
   readonly #agent: TransferAgent;
   readonly #clock: Clock;
   readonly #self: () => RankInfo | null;
-  readonly #busy: () => ReadonlySet<string>;
+  readonly #idle: () => ReadonlySet<string>;
   readonly #counters: Counters;
   readonly #events: PeerEvents;
   readonly #greetings: Greetings;
@@ -85,8 +85,8 @@ export class PeerRegistry {
     readonly self: () => RankInfo | null;
     /** Never the same twice, not guessable. */
     readonly newNonce: () => bigint;
-    /** Endpoints of peers that a session needs. */
-    readonly busy: () => ReadonlySet<string>;
+    /** Those of the endpoints that no session needs. */
+    readonly idle: (endpoints: Iterable<string>) => ReadonlySet<string>;
     readonly counters: Counters;
     readonly guard: CallbackGuard;
     readonly events: PeerEvents;
@@ -97,7 +97,7 @@ export class PeerRegistry {
     this.#agent = options.agent;
     this.#clock = clock;
     this.#self = options.self;
-    this.#busy = options.busy;
+    this.#idle = () => options.idle(this.#table.endpoints);
     this.#counters = counters;
     this.#events = options.events;
     this.#greetings = new Greetings(clock, options.newNonce);
@@ -106,7 +106,7 @@ export class PeerRegistry {
     this.#badFrames = new BadFrames({ channel, clock, counters, greetings: this.#greetings, answers: this.#answers });
     this.#use = new PeerUse(clock);
     const onFull = (message: string): void => options.events.onWarning?.(message);
-    this.#room = new PeerRoom({ maxConnections, use: this.#use, busy: options.busy, counters, onFull });
+    this.#room = new PeerRoom({ maxConnections, use: this.#use, idle: this.#idle, counters, onFull });
     this.#links = new PeerLinks({
       agent: options.agent,
       counters,
@@ -481,7 +481,7 @@ export class PeerRegistry {
     }
     this.#loseUnanswering();
     this.#table.sweep();
-    this.#liveness.sweep(this.peers, this.#busy(), load, (peer, why) => this.lose(peer, why));
+    this.#liveness.sweep(this.peers, this.#idle(), load, (peer, why) => this.lose(peer, why));
   }
 
   /** A connection that leads nowhere any more is made anew while its HELLO still waits, so that the request behind it need not fail. */

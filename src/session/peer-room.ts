@@ -13,7 +13,7 @@ const PEERS_PART = 4 / 5;
 export class PeerRoom {
   readonly #maxConnections: () => number;
   readonly #use: PeerUse;
-  readonly #busy: () => ReadonlySet<string>;
+  readonly #idle: () => ReadonlySet<string>;
   readonly #counters: Counters;
   readonly #tell: (message: string) => void;
   #told = false;
@@ -21,14 +21,14 @@ export class PeerRoom {
   constructor(options: {
     readonly maxConnections: () => number;
     readonly use: PeerUse;
-    readonly busy: () => ReadonlySet<string>;
+    readonly idle: () => ReadonlySet<string>;
     readonly counters: Counters;
     /** Told the first time that somebody is refused. */
     readonly onFull: (message: string) => void;
   }) {
     this.#maxConnections = options.maxConnections;
     this.#use = options.use;
-    this.#busy = options.busy;
+    this.#idle = options.idle;
     this.#counters = options.counters;
     this.#tell = options.onFull;
   }
@@ -72,6 +72,6 @@ export class PeerRoom {
   }
 
   #displaceable(alsoVerified: boolean): Peer | null {
-    return this.#use.leastUsed(this.#busy(), { alsoVerified });
+    return this.#use.leastUsed(this.#idle(), { alsoVerified });
   }
 }

@@ -31,6 +31,10 @@ export class PeerTable {
     return [...this.#peers.values()];
   }
 
+  get endpoints(): Iterable<string> {
+    return this.#peers.keys();
+  }
+
   get size(): number {
     return this.#peers.size;
   }

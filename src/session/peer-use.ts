@@ -41,14 +41,14 @@ export class PeerUse {
   }
 
   /**
-   * The one to make room for another: never one that is busy, first one that never had a request, and of those that this rank greeted itself only
+   * The one to make room for another: one that no session needs, first one that never had a request, and of those that this rank greeted itself only
    * where one of its own takes the place.
    * @returns null when all are in use
    */
-  leastUsed(busy: ReadonlySet<string>, options: { readonly alsoVerified: boolean }): Peer | null {
+  leastUsed(idle: ReadonlySet<string>, options: { readonly alsoVerified: boolean }): Peer | null {
     let chosen: Peer | null = null;
     for (const peer of this.#usedAtMs.keys()) {
-      if (this.#idleMs(peer) < KEPT_FOR_MS || busy.has(peer.endpoint)) continue;
+      if (this.#idleMs(peer) < KEPT_FOR_MS || !idle.has(peer.endpoint)) continue;
       if (peer.greeted && !options.alsoVerified) continue;
       if (chosen === null || this.#before(peer, chosen)) chosen = peer;
     }

@@ -38,6 +38,11 @@ export class ReceiveBook {
     return this.#byRequest.size;
   }
 
+  /** For a look at many of which few are touched. One that ends meanwhile is not met any more. */
+  get uncopied(): Iterable<RxSession> {
+    return this.#byRequest.values();
+  }
+
   /** A copy: what is done with a session may end others. */
   get sessions(): readonly RxSession[] {
     return [...this.#byRequest.values()];

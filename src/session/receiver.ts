@@ -115,10 +115,12 @@ export class Receiver {
     return this.#book.sessions;
   }
 
-  /** Adds the endpoints whose silence matters now. */
-  addBusyEndpoints(endpoints: Set<string>): void {
-    for (const session of this.#book.sessions)
-      for (const writer of session.writers) if (writer.peer !== null) endpoints.add(writer.endpoint);
+  /** Takes the endpoints out whose silence matters now, until none is left. */
+  takeBusy(endpoints: Set<string>): void {
+    for (const session of this.#book.uncopied) {
+      if (endpoints.size === 0) return;
+      for (const writer of session.writers) if (writer.peer !== null) endpoints.delete(writer.endpoint);
+    }
   }
 
   request(request: LlmRequest): void {
@@ -336,15 +338,15 @@ export class Receiver {
     const now = this.#o.clock.now();
     this.#giveAuxSlots();
     this.#farewells.sweep();
-    for (const session of this.#book.sessions) this.#guarded(session, () => this.#sweepOne(session, now));
+    for (const session of this.#book.uncopied)
+      if (now >= session.sweepNotBeforeMs) this.#guarded(session, () => this.#sweepOne(session, now));
   }
 
   #sweepOne(session: RxSession, now: number): void {
     if (session.outcome === null) {
       this.#expire(session, now);
       if (session.outcome !== null) return;
-      for (const writer of session.writers)
-        if (session.wants(writer) && this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer);
+      session.sweepNotBeforeMs = Math.min(session.clocks.notBeforeMs, this.#askForStatus(session, now));
     } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
       const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
       this.#o.counters.add('released_unproven');
@@ -354,6 +356,17 @@ export class Receiver {
       );
       this.#release(session);
     }
+  }
+
+  /** @returns when at the earliest one of its writers is to be asked again */
+  #askForStatus(session: RxSession, now: number): number {
+    let againAtMs = this.#talk.statusDueMs(null, now);
+    for (const writer of session.writers) {
+      if (!session.wants(writer)) continue;
+      if (this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer, now);
+      againAtMs = Math.min(againAtMs, this.#talk.statusDueMs(writer, now));
+    }
+    return againAtMs;
   }
 
   /** What goes wrong with one receive under a timer ends that one. */

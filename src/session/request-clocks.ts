@@ -14,8 +14,13 @@ export interface ExpiredClock {
   readonly limitMs: number;
 }
 
+/** Sums and differences of times are not exact: what is due is looked for so much before. */
+export const LOOK_EARLY_MS = 1;
+
 /**
  * Role: the three clocks of one request. A sweep asks `expired`; nothing here runs by itself.
+ * Why `notBeforeMs`: thousands of requests are asked ten times a second, and each is seconds away from its end: until then one comparison
+ *   answers. Whatever happens meanwhile only makes it later, or starts a clock that has its whole limit.
  *
  * queue     from creation until `peerArrived`
  * progress  from the last `progress()`, while busy or after `expectProgress`. While not busy a `signOfLife()` counts as well, but only until
@@ -33,6 +38,7 @@ export class RequestClocks {
   #busyBeforeMs = 0;
   #lastProgressMs: number;
   #lastSignMs = Number.NEGATIVE_INFINITY;
+  #notBeforeMs = Number.NEGATIVE_INFINITY;
 
   constructor(clock: Clock, limits: ClockLimits) {
     this.#clock = clock;
@@ -89,8 +95,35 @@ export class RequestClocks {
     };
   }
 
+  /** Nothing expires before this; brought up to date when `expired` is asked after it. */
+  get notBeforeMs(): number {
+    return this.#notBeforeMs;
+  }
+
   /** @param now the time, when the caller has read it just now */
   expired(now: number = this.#clock.now()): ExpiredClock | null {
+    if (now < this.#notBeforeMs) return null;
+    const expired = this.#expired(now);
+    if (expired === null) this.#notBeforeMs = this.#earliest(now) - LOOK_EARLY_MS;
+    return expired;
+  }
+
+  /** When at the earliest a clock expires, of those that run and of those that may start now. */
+  #earliest(now: number): number {
+    const { transferQueueTimeoutMs, noProgressTimeoutMs, kvTransferTimeoutMs } = this.#limits;
+    const queue = this.#waitingForPeer ? this.#createdAtMs + transferQueueTimeoutMs : Number.POSITIVE_INFINITY;
+    const transfer = (this.#busySinceMs ?? now) + kvTransferTimeoutMs - this.#busyBeforeMs;
+    let progress = this.#lastProgressMs + noProgressTimeoutMs;
+    if (this.#busySinceMs === null) {
+      if (!this.#progressExpected) progress = now + noProgressTimeoutMs;
+      // It is silent for long, and waited for because of what it said.
+      else if (progress <= now)
+        progress = Math.min(this.#lastSignMs + noProgressTimeoutMs, this.#lastProgressMs + transferQueueTimeoutMs);
+    }
+    return Math.min(queue, transfer, progress);
+  }
+
+  #expired(now: number): ExpiredClock | null {
     const { transferQueueTimeoutMs, noProgressTimeoutMs, kvTransferTimeoutMs } = this.#limits;
     if (this.#waitingForPeer && now - this.#createdAtMs >= transferQueueTimeoutMs)
       return { clock: 'queue', limitMs: transferQueueTimeoutMs };

@@ -53,6 +53,8 @@ export class RxSession {
   traceparent = '';
   /** When pages whose writers are not drained are released without proof; null while the outcome is open. */
   releaseAtMs: number | null = null;
+  /** No clock runs out and no writer is silent for long before this; whatever happens meanwhile makes it later. */
+  sweepNotBeforeMs = Number.NEGATIVE_INFINITY;
   #instance: RankInfo | null = null;
   #groups: readonly RxGroup[] = [];
   #writers: readonly RxWriter[] = [];

@@ -124,10 +124,12 @@ export class Sender {
     return this.#reports.hasOpen(isLive);
   }
 
-  /** Adds the endpoints whose silence matters now. */
-  addBusyEndpoints(endpoints: Set<string>): void {
-    for (const session of this.#sessions.values())
-      for (const receiver of session.receivers.values()) endpoints.add(receiver.peer.endpoint);
+  /** Takes the endpoints out whose silence matters now, until none is left. */
+  takeBusy(endpoints: Set<string>): void {
+    for (const session of this.#sessions.values()) {
+      if (endpoints.size === 0) return;
+      for (const receiver of session.receivers.values()) endpoints.delete(receiver.peer.endpoint);
+    }
   }
 
   /**

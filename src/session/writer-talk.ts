@@ -3,6 +3,7 @@ import type { KvTransceiverError } from '../errors.js';
 import { clipText } from './clip-text.js';
 import type { ControlChannel } from './control-channel.js';
 import { Repeater } from './repeater.js';
+import { LOOK_EARLY_MS } from './request-clocks.js';
 import type { RxSession } from './rx-session.js';
 import type { RxWriter } from './rx-writer.js';
 
@@ -89,13 +90,16 @@ export class WriterTalk {
   }
 
   /** A writer that took the request and has been silent for a while is asked for a word; its outcome ends that. */
-  askForStatus(session: RxSession, writer: RxWriter): void {
-    const now = this.#clock.now();
-    if (!writer.accepted || writer.outcome !== null) return;
-    if (now - Math.max(writer.heardAtMs, writer.statusAtMs) < this.#statusIntervalMs) return;
+  askForStatus(session: RxSession, writer: RxWriter, now: number): void {
+    if (!isOwing(writer) || now - lastWordMs(writer) < this.#statusIntervalMs) return;
     writer.statusAtMs = now;
     const { endpoint } = this.#channel;
     this.#channel.send(writer.endpoint, { type: 'STATUS', rid: session.rid, ticket: writer.ticket, endpoint });
+  }
+
+  /** When at the earliest it is to be asked; of one that owes nothing yet, and of any other (null), that is a whole interval from now. */
+  statusDueMs(writer: RxWriter | null, now: number): number {
+    return (writer !== null && isOwing(writer) ? lastWordMs(writer) : now) + this.#statusIntervalMs - LOOK_EARLY_MS;
   }
 
   stop(writer: RxWriter): void {
@@ -107,4 +111,13 @@ export class WriterTalk {
     this.#questions.stopAll();
     this.#cancels.stopAll();
   }
+}
+
+/** It took the question and has not said how it ended. */
+function isOwing({ accepted, outcome }: RxWriter): boolean {
+  return accepted && outcome === null;
+}
+
+function lastWordMs({ heardAtMs, statusAtMs }: RxWriter): number {
+  return Math.max(heardAtMs, statusAtMs);
 }

@@ -53,7 +53,7 @@ function buildOf({ world, context, generation }: Parts, versions: WireVersions, 
     clock: world.clock,
     self: () => self,
     newNonce: () => nonce++,
-    busy: () => new Set(),
+    idle: (endpoints) => new Set(endpoints),
     counters,
     guard,
     events: {
