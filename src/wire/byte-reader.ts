@@ -1,5 +1,6 @@
 import { isEndpoint } from './endpoint.js';
 import { MAX_ENDPOINT_BYTES } from './limits.js';
+import { SHORT_ARRAY } from './short-array.js';
 import { wireError } from './wire-reason.js';
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
@@ -57,6 +58,10 @@ export class ByteReader {
     // Checked before the allocation: `count` comes from the peer.
     const at = this.#take(count * 4, field);
     const values = new Int32Array(count);
+    if (count <= SHORT_ARRAY) {
+      for (let i = 0; i < count; i++) values[i] = this.#view.getInt32(at + 4 * i, true);
+      return values;
+    }
     new Uint8Array(values.buffer).set(this.#bytes.subarray(at, at + count * 4));
     return values;
   }

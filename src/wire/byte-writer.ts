@@ -1,5 +1,6 @@
 import { ArgumentError, RequestTooLargeError } from '../errors.js';
 import { MAX_FRAME_BYTES } from './limits.js';
+import { SHORT_ARRAY } from './short-array.js';
 
 const encoder = new TextEncoder();
 
@@ -59,6 +60,14 @@ export class ByteWriter {
   }
 
   i32Array(values: Int32Array): void {
+    if (values.length <= SHORT_ARRAY) {
+      let at = this.#advance(values.byteLength);
+      for (const value of values) {
+        this.#view.setInt32(at, value, true);
+        at += 4;
+      }
+      return;
+    }
     // The package runs on little-endian machines only (x64, arm64), so the array's bytes are already in wire order.
     this.raw(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
   }
