@@ -1,6 +1,7 @@
 import type { ReadyEvent, TransferAgent } from './agent/transfer-agent.js';
 import type { KvCacheManager } from './cache/kv-cache-manager.js';
 import type { Clock, Timer } from './clock.js';
+import { checkDeadline } from './deadline.js';
 import { ArgumentError, type PeerLostError, StateError, TransportError } from './errors.js';
 import type { LlmRequest } from './executor/request.js';
 import type { RankInfo } from './mapping/rank-info.js';
@@ -347,8 +348,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
   /**
    * Cancels what runs, tells the peers, waits until nothing of ours can touch memory and every peer has acknowledged what it was told, or
    * `deadlineMs` has passed, then closes agent and messenger. Idempotent.
+   * @throws ArgumentError, and nothing is closed, when `deadlineMs` is no number of milliseconds
    */
-  close(deadlineMs = 2000): Promise<TransceiverCloseReport> {
+  async close(deadlineMs = 2000): Promise<TransceiverCloseReport> {
+    checkDeadline(deadlineMs);
     this.#closing ??= this.#close(deadlineMs);
     return this.#closing;
   }

@@ -1,5 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import { SystemClock } from '../clock.js';
+import { checkDeadline } from '../deadline.js';
 import { ArgumentError } from '../errors.js';
 import type { PageTable } from '../mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../mapping/transfer-plan.js';
@@ -352,7 +353,7 @@ class NativeTransferAgent implements TransferAgent {
   }
 
   async close(deadlineMs: number): Promise<CloseReport> {
-    if (!(deadlineMs >= 0)) throw new ArgumentError('deadlineMs must be a number of milliseconds from 0 on');
+    checkDeadline(deadlineMs);
     this.#closing ??= this.#ask((native) => native.close(deadlineMs)).then((report) => {
       // Nothing is reported after the report.
       this.#tell(this.#notices.splice(0));

@@ -1,7 +1,6 @@
 import { z } from 'zod';
+import { MAX_TIMER_MS } from '../deadline.js';
 
-/** Timers and the wire hold milliseconds in 31 bits: about 24 days. */
-const MAX_TIMEOUT_MS = 0x7fff_ffff;
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
@@ -13,8 +12,8 @@ const wholeNumber = (min: number, max: number, unit = '') => {
 };
 
 const timeoutMs = () => {
-  const rule = `must be a finite, whole number of milliseconds from 1 to ${MAX_TIMEOUT_MS}; a transfer without a limit can hold pages for ever`;
-  return z.int(rule).min(1, rule).max(MAX_TIMEOUT_MS, rule);
+  const rule = `must be a finite, whole number of milliseconds from 1 to ${MAX_TIMER_MS}; a transfer without a limit can hold pages for ever`;
+  return z.int(rule).min(1, rule).max(MAX_TIMER_MS, rule);
 };
 
 const text = (what: string) => z.string(`must be ${what}`).min(1, `must be ${what}`).max(1024, `must be ${what}`);

@@ -1,4 +1,5 @@
 import type { Clock } from '../clock.js';
+import { checkDeadline } from '../deadline.js';
 import { ConfigError, StateError } from '../errors.js';
 import type { ScheduleStyle } from '../executor/request.js';
 import { CallbackGuard, INTERNAL_ERRORS } from '../session/callback-guard.js';
@@ -123,8 +124,10 @@ export class DisaggCoordinator {
   /**
    * Takes no new requests and waits for the live ones; what is left at the deadline is cancelled and waited for.
    * @param options.deadlineMs time from now; default: no limit
+   * @throws ArgumentError, and nothing is closed, when it is no number of milliseconds
    */
   async close(options: { readonly deadlineMs?: number } = {}): Promise<void> {
+    if (options.deadlineMs !== undefined) checkDeadline(options.deadlineMs);
     this.#closing = true;
     const timer =
       options.deadlineMs === undefined

@@ -1,5 +1,6 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
+import { checkDeadline } from '../deadline.js';
 import { ArgumentError, StateError } from '../errors.js';
 import { CallbackGuard, INTERNAL_ERRORS } from '../session/callback-guard.js';
 import { Counters } from '../session/counters.js';
@@ -230,8 +231,10 @@ export class Executor {
    * Takes no new requests and lets the live ones end. At the deadline the rest fails with a StateError; a forward that never returns is not
    * waited for. Idempotent.
    * @param options.deadlineMs time from now; default: no limit
+   * @throws ArgumentError, and nothing is closed, when it is no number of milliseconds
    */
   async close(options: { readonly deadlineMs?: number } = {}): Promise<ExecutorCloseReport> {
+    if (options.deadlineMs !== undefined) checkDeadline(options.deadlineMs);
     this.#loop.drain();
     let expire = (): void => {};
     const expired = new Promise<void>((resolve) => {

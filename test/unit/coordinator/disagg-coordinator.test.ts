@@ -297,6 +297,16 @@ describe('close', () => {
     expect(closed).toBe(true);
   });
 
+  it.each([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31])(
+    'refuses a deadline of %s and stays open',
+    async (deadlineMs) => {
+      const s = setup('generation_first');
+      await expect(s.coordinator.close({ deadlineMs })).rejects.toThrow(/deadlineMs must be a number of milliseconds/);
+      s.submit();
+      expect(s.log).toHaveLength(2);
+    },
+  );
+
   it('cancels what is left at the deadline', async () => {
     const s = setup('generation_first');
     s.submit();

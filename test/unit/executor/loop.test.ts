@@ -299,6 +299,17 @@ describe.each(SCHEDULES)('close, %s', (schedule) => {
     expect(h.clock.pendingTimerCount).toBe(0);
   });
 
+  it.each([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31])(
+    'refuses a deadline of %s and stays open',
+    async (deadlineMs) => {
+      const h = harness({ schedule });
+      await expect(h.executor.close({ deadlineMs })).rejects.toThrow(/deadlineMs must be a number of milliseconds/);
+      expect(h.clock.pendingTimerCount).toBe(0);
+      // A closing one throws.
+      h.executor.submit(generationRequest(1, 4, 1));
+    },
+  );
+
   it('fails what is left at the deadline', async () => {
     const h = harness({ schedule });
     const request = generationRequest(1, 4, 1);

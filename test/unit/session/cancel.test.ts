@@ -170,6 +170,19 @@ describe('shutdown', () => {
     expect(() => pair.context.transceiver.receiverReady(context)).toThrow(/closed/);
   });
 
+  it.each([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31, { deadlineMs: 10 }])(
+    'refuses a deadline of %s before it closes anything',
+    async (deadline) => {
+      const { pair, generation, context } = await pairWith();
+      await expect(pair.context.transceiver.close(deadline as number)).rejects.toThrow(
+        /deadlineMs must be a number of milliseconds in \[0, 2147483647\], got/,
+      );
+      pair.generation.transceiver.requestAndReceiveAsync(generation);
+      await pair.run(50);
+      expect(pair.context.transceiver.receiverReady(context)).toBe(true);
+    },
+  );
+
   it('says so when something may still touch memory at the deadline', async () => {
     const { pair, context, generation } = await pairWith();
     pair.generation.transceiver.requestAndReceiveAsync(generation);

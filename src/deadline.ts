@@ -1,0 +1,15 @@
+import { ArgumentError } from './errors.js';
+
+/** Timers and the wire hold milliseconds in 31 bits: about 24 days. A longer timer of Node fires at once. */
+export const MAX_TIMER_MS = 0x7fff_ffff;
+
+/**
+ * Checked before anything is closed: a close that fails half way leaves what nobody can close any more.
+ * @throws ArgumentError
+ */
+export function checkDeadline(deadlineMs: number): void {
+  if (deadlineMs >= 0 && deadlineMs <= MAX_TIMER_MS) return;
+  throw new ArgumentError(
+    `deadlineMs must be a number of milliseconds in [0, ${MAX_TIMER_MS}], got ${typeof deadlineMs === 'number' ? deadlineMs : typeof deadlineMs}`,
+  );
+}
