@@ -67,16 +67,21 @@ export class StepPipeline {
     if (flight === null) return false;
     this.#launched += 1;
     this.#steps.push({ number: this.#launched, startedAtMs, flight, isSent: false, result: null });
-    await this.sendOldest();
+    if (this.hasUnsent) await this.sendOldest();
     return true;
   }
 
-  /** Submits the slices of the oldest step, once. Undefined: there are none. */
-  sendOldest(): Promise<void> | undefined {
+  /** The slices of the oldest step were not submitted. */
+  get hasUnsent(): boolean {
+    return this.#steps[0]?.isSent === false;
+  }
+
+  /** Submits the slices of the oldest step, once. */
+  async sendOldest(): Promise<void> {
     const oldest = this.#steps[0];
-    if (oldest === undefined || oldest.isSent) return undefined;
+    if (oldest === undefined || oldest.isSent) return;
     oldest.isSent = true;
-    return this.#forward.send(oldest.flight);
+    await this.#forward.send(oldest.flight);
   }
 
   /** Waits for the oldest step's forward. @returns why it failed */
