@@ -71,17 +71,23 @@ export class StepPipeline {
     return true;
   }
 
-  /** The slices of the oldest step were not submitted. */
+  /** The oldest step has prompts, and their slices were not submitted. */
   get hasUnsent(): boolean {
-    return this.#steps[0]?.isSent === false;
+    const oldest = this.#steps[0];
+    return oldest !== undefined && !oldest.isSent && oldest.flight.context.length > 0;
   }
 
   /** Submits the slices of the oldest step, once. */
-  async sendOldest(): Promise<void> {
+  sendOldest(): Promise<void> {
     const oldest = this.#steps[0];
-    if (oldest === undefined || oldest.isSent) return;
+    if (oldest === undefined || oldest.isSent) return Promise.resolve();
     oldest.isSent = true;
-    await this.#forward.send(oldest.flight);
+    return this.#forward.send(oldest.flight);
+  }
+
+  /** The oldest step was read, so that it can be retired. */
+  get hasRead(): boolean {
+    return (this.#steps[0]?.result ?? null) !== null;
   }
 
   /** Waits for the oldest step's forward. @returns why it failed */
