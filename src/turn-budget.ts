@@ -13,6 +13,10 @@ export class TurnBudget {
   readonly #clock: Clock;
   #sinceMs: number;
   #smallUnits = 0;
+  /** One function for all turns. */
+  readonly #begin = (): void => {
+    this.#sinceMs = this.#clock.now();
+  };
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -30,8 +34,7 @@ export class TurnBudget {
     return this.#smallUnits % UNITS_PER_LOOK === 0 && this.isSpent();
   }
 
-  async nextTurn(): Promise<void> {
-    await this.#clock.nextTurn();
-    this.#sinceMs = this.#clock.now();
+  nextTurn(): Promise<void> {
+    return this.#clock.nextTurn().then(this.#begin);
   }
 }

@@ -1,7 +1,6 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
 import { InternalError } from '../errors.js';
 import type { CacheTransceiver } from '../session/cache-transceiver.js';
-import type { TurnBudget } from '../turn-budget.js';
 import type { PageMoves } from './page-moves.js';
 import { remainingPromptTokens } from './request.js';
 import type { RequestEndings } from './request-endings.js';
@@ -12,7 +11,6 @@ import { typedError } from './typed-error.js';
 const POLLS_PER_TURN = 256;
 
 export interface ContextTransferOptions {
-  readonly turns: TurnBudget;
   readonly table: RequestTable;
   readonly transceiver: CacheTransceiver;
   readonly endings: RequestEndings;
@@ -22,7 +20,7 @@ export interface ContextTransferOptions {
 /**
  * Role: the context side's talk with the transceiver.
  * Ordering: `prepare` before scheduling, `sendEarlyPrefix` before the forward that computes the first chunk, `sendKvAsync` directly after
- *   each forward was enqueued, with its event. None of them waits; many slices go out in portions.
+ *   each forward was enqueued, with its event. None of them waits; whoever calls them for many requests does it in portions.
  */
 export class ContextTransfer {
   readonly #o: ContextTransferOptions;
@@ -109,27 +107,23 @@ export class ContextTransfer {
   }
 
   /**
-   * After each forward, for each context request of the batch. The last slice is sent even when a cancel is pending, so that no prompt is
+   * After each forward, for each request of the batch that has a prompt in it. The last slice is sent even when a cancel is pending, so that no prompt is
    * left half sent; a request whose cancel is pending gets no intermediate slice.
    */
-  async sendKvAsync(batch: Iterable<Entry>, after: ReadyEvent | null): Promise<void> {
-    const { turns } = this.#o;
-    for (const entry of batch) {
-      if (turns.isSpent()) await turns.nextTurn();
-      const { request } = entry;
-      if (entry.role !== 'context' || entry.outcome !== null) continue;
-      const isLast = remainingPromptTokens(request) === 0;
-      if (!isLast && (!request.transferPolicy.pipelined || request.cancelRequested)) continue;
-      try {
-        const receipt = this.#o.transceiver.respondAndSendAsync(request, { after });
-        if (isLast && receipt === null) {
-          throw new InternalError(`request ${request.id}: the transceiver did not accept the last slice`);
-        }
-        if (isLast) this.#o.table.advance(entry, 'last_slice_sent');
-      } catch (error) {
-        // Also a retired session: the peer will not come back, so that waiting for it would never end.
-        this.#o.endings.fail(entry, typedError(error, 'respondAndSendAsync failed'));
+  sendKvAsync(entry: Entry, after: ReadyEvent | null): void {
+    const { request } = entry;
+    if (entry.role !== 'context' || entry.outcome !== null) return;
+    const isLast = remainingPromptTokens(request) === 0;
+    if (!isLast && (!request.transferPolicy.pipelined || request.cancelRequested)) return;
+    try {
+      const receipt = this.#o.transceiver.respondAndSendAsync(request, { after });
+      if (isLast && receipt === null) {
+        throw new InternalError(`request ${request.id}: the transceiver did not accept the last slice`);
       }
+      if (isLast) this.#o.table.advance(entry, 'last_slice_sent');
+    } catch (error) {
+      // Also a retired session: the peer will not come back, so that waiting for it would never end.
+      this.#o.endings.fail(entry, typedError(error, 'respondAndSendAsync failed'));
     }
   }
 }

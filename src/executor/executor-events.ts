@@ -79,12 +79,17 @@ export class EventSink {
   }
 
   emit<H extends Handler>(own: RequestEvents, handler: H, ...args: Parameters<NonNullable<RequestEvents[H]>>): void {
-    for (const events of own === this.#common ? [own] : [this.#common, own]) this.#call(events, handler, args);
+    this.#call(this.#common, handler, args);
+    if (own !== this.#common) this.#call(own, handler, args);
     for (const observer of this.#observers) this.#call(observer, handler, args);
   }
 
   #call(events: RequestEvents, handler: Handler, args: unknown[]): void {
-    this.#guard(handler, () => (events[handler] as ((...values: unknown[]) => void) | undefined)?.apply(events, args));
+    try {
+      (events[handler] as ((...values: unknown[]) => void) | undefined)?.apply(events, args);
+    } catch (error) {
+      this.#threw(handler, error);
+    }
   }
 
   step(report: StepReport): void {
@@ -108,9 +113,13 @@ export class EventSink {
     try {
       call();
     } catch (error) {
-      if (this.#common.onHandlerError === undefined) warnOf(handler, error);
-      else this.#tellHandlerError(error, handler);
+      this.#threw(handler, error);
     }
+  }
+
+  #threw(handler: string, error: unknown): void {
+    if (this.#common.onHandlerError === undefined) warnOf(handler, error);
+    else this.#tellHandlerError(error, handler);
   }
 
   #tellHandlerError(error: unknown, handler: string): void {

@@ -85,34 +85,27 @@ export class ExecutorLoop {
 
   /** Runs until the loop was told to end and every request has. Never rejects. */
   async run(): Promise<void> {
-    const { turns, ranks } = this.#o;
+    const { turns, ranks, pipeline } = this.#o;
     // Whoever made the executor goes on before the first turn.
     await turns.nextTurn();
     // The first exchange is entered when some rank has a request: the other ranks may start a while later.
-    if (ranks !== null) await this.#safely(() => this.#rest());
+    if (ranks !== null) await this.#rest();
     while (!this.#ended()) {
       this.#turns += 1;
-      let acted = false;
-      await this.#safely(async () => {
-        acted = await this.#turn();
-      });
-      if (acted || !this.#o.pipeline.isEmpty) await turns.nextTurn();
-      else if (!this.#ended()) await this.#safely(() => this.#rest());
+      if ((await this.#turn()) || !pipeline.isEmpty) await turns.nextTurn();
+      else if (!this.#ended()) await this.#rest();
     }
     // The others must not wait for a rank that is gone.
-    if (ranks?.hasParted === false) await this.#safely(() => ranks.cross({ leaving: true }));
+    if (ranks?.hasParted === false)
+      await ranks.cross({ leaving: true }).catch((cause: unknown) => this.#recover(cause));
     this.#phase = 'closed';
   }
 
   /** A stage must not throw; if one does, every request still gets its one outcome and the loop lives on. */
-  async #safely(stage: () => Promise<void>): Promise<void> {
-    try {
-      await stage();
-    } catch (cause) {
-      this.#abandonAll(this.#o.guard.caught('the executor loop failed', cause));
-      // Also when it fails at once each time: others must have their turn.
-      await this.#o.turns.nextTurn();
-    }
+  #recover(cause: unknown): Promise<void> {
+    this.#abandonAll(this.#o.guard.caught('the executor loop failed', cause));
+    // Also when it fails at once each time: others must have their turn.
+    return this.#o.turns.nextTurn();
   }
 
   /** No new requests come; the loop ends with the last live one. */
@@ -139,46 +132,62 @@ export class ExecutorLoop {
     return this.#phase !== 'open' && this.liveCount === 0 && this.#o.pipeline.isEmpty;
   }
 
-  /** Sleeps until there may be something to do; with several ranks, until there is something to tell or to hear. */
+  /** Sleeps until there may be something to do; with several ranks, until there is something to tell or to hear. Never rejects. */
   async #rest(): Promise<void> {
     const { ranks, wake, context, generation, housekeepingIntervalMs } = this.#o;
-    ranks?.rest();
-    do {
-      await wake.wait(this.liveCount > 0 ? housekeepingIntervalMs : null);
-      context.activity();
-      ranks?.look();
-      generation.postDelayed();
-    } while (ranks !== null && !ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
+    try {
+      ranks?.rest();
+      do {
+        if (!wake.isRaised) await wake.wait(this.liveCount > 0 ? housekeepingIntervalMs : null);
+        wake.clear();
+        context.activity();
+        ranks?.look();
+        generation.postDelayed();
+      } while (ranks !== null && !ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
+    } catch (cause) {
+      await this.#recover(cause);
+    }
   }
 
-  /** @returns true when something was launched or ended, so that another turn may find work at once */
+  /**
+   * Most turns find nothing to do in most stages, which costs a comparison each: an await is for what takes time.
+   * @returns true when something was launched or ended, so that another turn may find work at once. Never rejects
+   */
   async #turn(): Promise<boolean> {
     const { ranks, outcomes, pipeline, context, wake, generation } = this.#o;
-    if (ranks === null) {
-      await outcomes.check();
-      await generation.finishArrivals();
-      await outcomes.cancelPending();
-    } else if (await this.#crossEndedAll(ranks)) return true;
-    else await generation.finishArrivals();
-    if (this.#phase === 'aborting') {
-      await this.#abort(ranks);
-      return true;
-    }
-    // What is left to look at has the next turn.
-    if (ranks === null && context.prepare()) wake.raise();
-    const morePosts = await generation.postReceives();
-    const launched = await this.#schedule();
-    if (pipeline.isEmpty) return launched || morePosts || this.#failIfStuck();
-    if (pipeline.isFull || !launched || (ranks === null && pipeline.hasStumbled)) {
-      const error = await pipeline.read();
-      // Several ranks: it is retired by the next turn, when all of them know how it went.
-      if (ranks !== null) ranks.computed(error);
-      else {
-        await pipeline.retire(null);
-        await pipeline.sendOldest();
+    try {
+      if (ranks === null) {
+        const settled = outcomes.take();
+        if (settled.length > 0) await outcomes.apply(settled);
+      } else if (await this.#crossEndedAll(ranks)) return true;
+      if (generation.hasArrivals) await generation.finishArrivals();
+      if (ranks === null && outcomes.hasCancels) await outcomes.cancelPending();
+      if (this.#phase === 'aborting') {
+        await this.#abort(ranks);
+        return true;
       }
+      // What is left to look at has the next turn.
+      if (ranks === null && context.prepare()) wake.raise();
+      const morePosts = generation.mayPost() && (await generation.postReceives());
+      const launched = this.#mayLaunch() && (await this.#launch());
+      if (pipeline.isEmpty) return launched || morePosts || this.#failIfStuck();
+      if (pipeline.isFull || !launched || (ranks === null && pipeline.hasStumbled)) await this.#endOldest(ranks);
+      return true;
+    } catch (cause) {
+      await this.#recover(cause);
+      return false;
     }
-    return true;
+  }
+
+  async #endOldest(ranks: RankConsensus | null): Promise<void> {
+    const { pipeline } = this.#o;
+    const error = await pipeline.read();
+    // Several ranks: it is retired by the next turn, when all of them know how it went.
+    if (ranks !== null) ranks.computed(error);
+    else {
+      await pipeline.retire(null);
+      if (pipeline.hasUnsent) await pipeline.sendOldest();
+    }
   }
 
   /** @returns true when the ranks parted, so that every request has ended */
@@ -191,7 +200,7 @@ export class ExecutorLoop {
       return true;
     }
     // Not while the exchange is being applied: a slice that cannot be sent on this rank alone is for the next one.
-    await pipeline.sendOldest();
+    if (pipeline.hasUnsent) await pipeline.sendOldest();
     return false;
   }
 
@@ -203,19 +212,19 @@ export class ExecutorLoop {
     await this.#o.pipeline.abandon(error);
   }
 
-  /** @returns true when a step was launched, or came to nothing because what it had ended */
-  #schedule(): Promise<boolean> | false {
+  #mayLaunch(): boolean {
     const { table, ranks, pipeline } = this.#o;
     // Several ranks do not know of each other's until they exchange how the step went, and must go on alike.
     if (pipeline.isFull || (ranks === null && pipeline.hasStumbled)) return false;
-    const [decode, prefill] = [table.in('GENERATION_IN_PROGRESS'), table.in('CONTEXT_INIT')];
-    if (decode.size + prefill.size > 0) return this.#launch(decode, prefill);
+    if (table.in('GENERATION_IN_PROGRESS').size + table.in('CONTEXT_INIT').size > 0) return true;
     ranks?.planned(NOTHING_PLANNED);
     return false;
   }
 
-  async #launch(decode: ReadonlySet<Entry>, prefill: ReadonlySet<Entry>): Promise<boolean> {
+  /** @returns true when a step was launched, or came to nothing because what it had ended */
+  async #launch(): Promise<boolean> {
     const { turns, limits, table, admission, ranks, pipeline, context } = this.#o;
+    const [decode, prefill] = [table.in('GENERATION_IN_PROGRESS'), table.in('CONTEXT_INIT')];
     const plan = await planStep(limits, requestsOf(decode), requestsOf(prefill), admission, turns);
     ranks?.planned(plan);
     for (const request of plan.held) {

@@ -97,7 +97,7 @@ export class Executor {
     const endings: RequestEndings = new RequestEndings({ clock, guard, table, admission, transceiver, events });
     const tokens = new TokenDelivery(clock, events);
     const moves: PageMoves = new PageMoves({ cache, endings, onOver: () => wake.raise() });
-    const context = new ContextTransfer({ turns, table, transceiver, endings, moves });
+    const context = new ContextTransfer({ table, transceiver, endings, moves });
     const identity = options.identity ?? { endpoint: null, dpRank: null };
     const ranks = this.#joinRanks({ ...options, clock }, { table, endings, events });
     const generation = new GenerationTransfer({
@@ -273,7 +273,7 @@ export class Executor {
       endings,
       transceiver,
       transferTimeoutMs: kvTransferTimeoutMs,
-      onForwardAgreed: (error) => this.#pipeline.retire(error),
+      onForwardAgreed: (error) => (this.#pipeline.hasRead ? this.#pipeline.retire(error) : null),
       onArrived: (entry, firstTokens) => this.#generation.arrived(entry, firstTokens),
       onNews: () => this.#wake.raise(),
       onWarning: (message) => events.warning(message),

@@ -70,8 +70,8 @@ export class ForwardStage {
   }
 
   async launch(plan: StepPlan): Promise<StepInFlight | null> {
-    const context = await this.#beginChunks(plan);
-    const generation = await this.#beginDecodes(plan);
+    const context = plan.context.length === 0 ? [] : await this.#beginChunks(plan);
+    const generation = plan.generation.length === 0 ? [] : await this.#beginDecodes(plan);
     if (context.length + generation.length === 0) return null;
     try {
       const forward = await this.#o.engine.forward({
@@ -93,10 +93,11 @@ export class ForwardStage {
    */
   async send({ context, forward }: StepInFlight): Promise<void> {
     if (forward === null) return;
-    await this.#o.transfer.sendKvAsync(
-      context.map((work) => work.entry),
-      forward.event,
-    );
+    const { turns, transfer } = this.#o;
+    for (const { entry } of context) {
+      if (turns.isSpent()) await turns.nextTurn();
+      transfer.sendKvAsync(entry, forward.event);
+    }
   }
 
   /** @param result what `step.result` came to; an error when the step does not count */

@@ -50,26 +50,33 @@ export class GenerationTransfer {
     this.#o = options;
   }
 
-  /** @returns true when more may be let in at once, by another step */
-  postReceives(): Promise<boolean> | false {
+  /** Posts what waited for its pages only. @returns true when there are others that `postReceives` may let in */
+  mayPost(): boolean {
     this.postDelayed();
-    const waiting = this.#o.table.in('DISAGG_GENERATION_INIT');
-    if (waiting.size > 0) return this.#postReceives(waiting);
+    if (this.#o.table.in('DISAGG_GENERATION_INIT').size > 0) return true;
     this.#o.ranks?.receivesPlanned([]);
     return false;
   }
 
-  async #postReceives(waiting: ReadonlySet<Entry>): Promise<boolean> {
+  /** @returns true when more may be let in at once, by another step */
+  async postReceives(): Promise<boolean> {
     const { turns, table, cache, admission, limits, ranks } = this.#o;
     const { receivingBlocks } = table;
     for (const entry of this.#delayed) if (entry.outcome !== null) this.#delayed.delete(entry);
     const before = this.#delayed.size;
     const most = RECEIVES_PER_STEP + before;
     let posted = 0;
-    const planned = await planReceives(limits, requestsOf(waiting), receivingBlocks, cache.tokensPerBlock, admission, {
-      mostRequests: most,
-      turns,
-    });
+    const planned = await planReceives(
+      limits,
+      requestsOf(table.in('DISAGG_GENERATION_INIT')),
+      receivingBlocks,
+      cache.tokensPerBlock,
+      admission,
+      {
+        mostRequests: most,
+        turns,
+      },
+    );
     ranks?.receivesPlanned(planned);
     for (const request of planned) {
       if (turns.isSpent()) await turns.nextTurn();
@@ -126,12 +133,12 @@ export class GenerationTransfer {
     this.#arrivals.push({ entry, isOver });
   }
 
-  /** After the tokens, which somebody waits for: this costs time with each block of the prompts. Undefined: none has arrived. */
-  finishArrivals(): Promise<void> | undefined {
-    return this.#arrivals.length === 0 ? undefined : this.#finishArrivals();
+  get hasArrivals(): boolean {
+    return this.#arrivals.length > 0;
   }
 
-  async #finishArrivals(): Promise<void> {
+  /** After the tokens, which somebody waits for: this costs time with each block of the prompts. */
+  async finishArrivals(): Promise<void> {
     const { table, endings } = this.#o;
     const arrivals = this.#arrivals;
     this.#arrivals = [];

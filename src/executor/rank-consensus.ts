@@ -47,9 +47,9 @@ export interface RankConsensusOptions {
   readonly transferTimeoutMs: number;
   /**
    * Every rank has ended its last forward: before anything else of this exchange takes effect. With an error it failed on some rank, and
-   * counts on none.
+   * counts on none. Null: there was none, or it takes no time.
    */
-  readonly onForwardAgreed: (error: KvTransceiverError | null) => Promise<void>;
+  readonly onForwardAgreed: (error: KvTransceiverError | null) => Promise<void> | null;
   /** A transfer completed on every rank; the tokens that came with it are the same on all. */
   readonly onArrived: (entry: Entry, firstTokens: readonly number[]) => void;
   /** Called when there is something to tell. */
@@ -260,7 +260,8 @@ export class RankConsensus {
       const forwardError = this.#agreedError(reports);
       // A failure that all know of takes effect now; what goes wrong on this rank alone is for the next exchange.
       if (forwardError !== null) this.#state = 'applying';
-      await this.#o.onForwardAgreed(forwardError);
+      const retiring = this.#o.onForwardAgreed(forwardError);
+      if (retiring !== null) await retiring;
       this.#state = 'applying';
       this.#apply(reports);
     } catch (error) {
@@ -272,8 +273,8 @@ export class RankConsensus {
       return;
     }
     this.#state = 'together';
-    const left = reports.flatMap(({ leaving }, rank) => (leaving ? [rank] : []));
-    if (left.length > 0) {
+    if (reports.some(({ leaving }) => leaving)) {
+      const left = reports.flatMap(({ leaving }, rank) => (leaving ? [rank] : []));
       this.part(
         new StateError(`the executor of rank ${left.join(', ')} was closed, which ends the instance on all ranks`),
       );
@@ -322,6 +323,7 @@ export class RankConsensus {
   }
 
   #apply(reports: readonly RankReport[]): void {
+    if (!reports.some(hasNews)) return;
     const changed = new Set<RequestId>();
     reports.forEach((report, rank) => {
       for (const offer of report.offered) this.#offers.offered(rank, offer);
@@ -498,6 +500,11 @@ export class RankConsensus {
       this.#sayEnded(id, 'failed', new TransferTimeoutError(text));
     }
   }
+}
+
+/** Most steps have none: what they computed is all there is to agree on. */
+function hasNews({ offered, cancelled, ready, ended, drained }: RankReport): boolean {
+  return offered.length + cancelled.length + ready.length + ended.length + drained.length > 0;
 }
 
 function errorOn(rank: number, { code, message }: RankError): KvTransceiverError {

@@ -68,11 +68,18 @@ export class RankOutbox {
       step: this.#step,
       ...step,
       check,
-      offered: this.#offered.splice(0, this.#limit),
-      cancelled: this.#cancelled.splice(0, this.#limit),
-      ready: this.#ready.splice(0, this.#limit),
-      ended: this.#ended.splice(0, this.#limit),
-      drained: this.#drained.splice(0, this.#limit),
+      offered: oldest(this.#offered, this.#limit),
+      cancelled: oldest(this.#cancelled, this.#limit),
+      ready: oldest(this.#ready, this.#limit),
+      ended: oldest(this.#ended, this.#limit),
+      drained: oldest(this.#drained, this.#limit),
     };
   }
 }
+
+/** Takes them out of the list. Most reports have nothing to tell, and share one list that says so. */
+function oldest<T>(list: T[], limit: number): readonly T[] {
+  return list.length === 0 ? NONE : list.splice(0, limit);
+}
+
+const NONE: readonly never[] = Object.freeze([]);

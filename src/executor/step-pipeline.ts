@@ -67,16 +67,27 @@ export class StepPipeline {
     if (flight === null) return false;
     this.#launched += 1;
     this.#steps.push({ number: this.#launched, startedAtMs, flight, isSent: false, result: null });
-    await this.sendOldest();
+    if (this.hasUnsent) await this.sendOldest();
     return true;
   }
 
-  /** Submits the slices of the oldest step, once. Undefined: there are none. */
-  sendOldest(): Promise<void> | undefined {
+  /** The oldest step has prompts, and their slices were not submitted. */
+  get hasUnsent(): boolean {
     const oldest = this.#steps[0];
-    if (oldest === undefined || oldest.isSent) return undefined;
+    return oldest !== undefined && !oldest.isSent && oldest.flight.context.length > 0;
+  }
+
+  /** Submits the slices of the oldest step, once. */
+  sendOldest(): Promise<void> {
+    const oldest = this.#steps[0];
+    if (oldest === undefined || oldest.isSent) return Promise.resolve();
     oldest.isSent = true;
     return this.#forward.send(oldest.flight);
+  }
+
+  /** The oldest step was read, so that it can be retired. */
+  get hasRead(): boolean {
+    return (this.#steps[0]?.result ?? null) !== null;
   }
 
   /** Waits for the oldest step's forward. @returns why it failed */

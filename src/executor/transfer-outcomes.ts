@@ -24,14 +24,13 @@ export class TransferOutcomes {
     this.#o = options;
   }
 
-  /** Most turns find none: undefined, at the cost of a comparison. */
-  check(): Promise<void> | undefined {
-    const outcomes = this.#o.transceiver.takeSettled();
-    return outcomes.length === 0 ? undefined : this.#take(outcomes);
+  /** What settled since the last call, for `apply`. */
+  take(): readonly Settled[] {
+    return this.#o.transceiver.takeSettled();
   }
 
   /** In portions: thousands that end at once must not hold up the event loop. */
-  async #take(outcomes: readonly Settled[]): Promise<void> {
+  async apply(outcomes: readonly Settled[]): Promise<void> {
     const { turns, table, endings } = this.#o;
     for (const settled of outcomes) {
       if (turns.isSpentBySmall()) await turns.nextTurn();
@@ -46,13 +45,13 @@ export class TransferOutcomes {
     }
   }
 
-  /** Asks again for every cancel that could not take effect yet; undefined: there is none. */
-  cancelPending(): Promise<void> | undefined {
-    return this.#o.table.cancelling.size === 0 ? undefined : this.#cancelPending();
+  /** There are cancels that could not take effect yet. */
+  get hasCancels(): boolean {
+    return this.#o.table.cancelling.size > 0;
   }
 
-  /** In portions, too. */
-  async #cancelPending(): Promise<void> {
+  /** Asks again for each of them; in portions, too. */
+  async cancelPending(): Promise<void> {
     const { turns, table, admission, transceiver, endings } = this.#o;
     for (const entry of table.cancelling) {
       if (turns.isSpentBySmall()) await turns.nextTurn();

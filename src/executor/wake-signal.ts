@@ -1,37 +1,40 @@
 import type { Clock } from '../clock.js';
 
 /**
- * Role: lets a loop sleep until something happened.
- * Invariant: a `raise` is never lost: one that comes before `wait` makes the next `wait` return at once.
+ * Role: lets a loop sleep until something happened: `wait` unless it is raised, then `clear`, then look at everything.
+ * Invariant: a `raise` is never lost: one that comes before `clear` is before the look, too.
  */
 export class WakeSignal {
   readonly #clock: Clock;
-  #raised = false;
+  #isRaised = false;
   #wake: (() => void) | null = null;
 
   constructor(clock: Clock) {
     this.#clock = clock;
   }
 
+  get isRaised(): boolean {
+    return this.#isRaised;
+  }
+
   raise(): void {
-    this.#raised = true;
+    this.#isRaised = true;
     this.#wake?.();
   }
 
-  /** Resolves after a `raise`, or after `timeoutMs` (null = no limit) with false. */
-  async wait(timeoutMs: number | null): Promise<boolean> {
-    if (!this.#raised) {
-      await new Promise<void>((resolve) => {
-        const timer = timeoutMs === null ? null : this.#clock.setTimer(timeoutMs, resolve);
-        this.#wake = () => {
-          timer?.cancel();
-          resolve();
-        };
-      });
-      this.#wake = null;
-    }
-    const raised = this.#raised;
-    this.#raised = false;
-    return raised;
+  clear(): void {
+    this.#isRaised = false;
+    this.#wake = null;
+  }
+
+  /** Resolves at the next `raise`, or after `timeoutMs` (null = no limit). */
+  wait(timeoutMs: number | null): Promise<void> {
+    return new Promise((resolve) => {
+      const timer = timeoutMs === null ? null : this.#clock.setTimer(timeoutMs, resolve);
+      this.#wake = () => {
+        timer?.cancel();
+        resolve();
+      };
+    });
   }
 }

@@ -14,15 +14,15 @@ const FIELDS: readonly (readonly [keyof StepCheck, string])[] = [
 /** Null when all ranks report the same step after the same schedule; else the error that says which ranks differ, and in what. */
 export function disagreement(reports: readonly RankReport[]): ProtocolError | null {
   const first = reports[0] as RankReport;
-  const steps = reports.map((report) => report.step);
-  if (steps.some((step) => step !== first.step)) {
+  if (reports.some(({ step }) => step !== first.step)) {
+    const steps = reports.map(({ step }) => step);
     return new ProtocolError(`the ranks of this instance are at different steps: ${perRank(steps)}; restart them all`, {
       details: { steps },
     });
   }
   for (const [field, name] of FIELDS) {
-    const values = reports.map((report) => report.check[field]);
-    if (values.every((value) => value === values[0])) continue;
+    if (reports.every(({ check }) => check[field] === first.check[field])) continue;
+    const values = reports.map(({ check }) => check[field]);
     return new ProtocolError(
       `the ranks of this instance ran different schedules before step ${first.step}, ${name}: ${perRank(values)}; give every rank the same limits, pools and requests and restart them all`,
       { details: { step: first.step, field, values } },
