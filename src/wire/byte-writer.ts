@@ -92,9 +92,11 @@ export class ByteWriter {
     return this.#bytes.subarray(0, this.#length);
   }
 
-  /** A copy of its own size; the writer can be used for the next frame. */
+  /** A copy that nobody else has; the writer can be used for the next frame. Small ones lie in Node's pool: to allocate each costs more than it. */
   take(): Uint8Array {
-    const bytes = this.#bytes.slice(0, this.#length);
+    const room = Buffer.allocUnsafe(this.#length);
+    const bytes = new Uint8Array(room.buffer, room.byteOffset, this.#length);
+    bytes.set(this.finish());
     this.restart();
     return bytes;
   }
