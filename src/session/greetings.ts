@@ -67,15 +67,22 @@ export class Greetings {
   /** One that runs there is replaced. */
   begin(
     endpoint: string,
-    why: Pick<Greeting, 'probe' | 'claim'>,
+    { probe, claim }: Pick<Greeting, 'probe' | 'claim'>,
     send: (nonce: bigint, attempt: number) => void,
   ): void {
     const nonce = this.#newNonce();
     let attempts = 0;
     const replaced = this.#running.get(endpoint);
     if (replaced !== undefined) this.#remember(endpoint, replaced);
-    const fresh = { proofNonce: null, proofAskedAtMs: Number.NEGATIVE_INFINITY, unreadable: 0 };
-    this.#running.set(endpoint, { nonce, startedAtMs: this.#clock.now(), ...fresh, ...why });
+    this.#running.set(endpoint, {
+      nonce,
+      startedAtMs: this.#clock.now(),
+      probe,
+      claim,
+      proofNonce: null,
+      proofAskedAtMs: Number.NEGATIVE_INFINITY,
+      unreadable: 0,
+    });
     this.#repeater.start(endpoint, () => send(nonce, attempts++));
   }
 
