@@ -159,7 +159,8 @@ export class Sender {
     });
     if (prefix === null) return null;
     const session = this.#session(request);
-    const receipt = this.#addSlice(session, { ...prefix, isLast: false }, after);
+    const { beginBlock, endBlock } = prefix;
+    const receipt = this.#addSlice(session, { beginBlock, endBlock, isLast: false }, after);
     session.prefixSent = true;
     return receipt;
   }
@@ -361,11 +362,13 @@ export class Sender {
     this.#o.ledger.acquire(request.id, request.promptTokens.length);
     session.pages = 'held';
     if (bounds.isLast) this.#o.ledger.complete(request.id);
-    const slice: TxSlice = { ...bounds, seq: session.slices.length, runs, after, submittedAtMs: this.#o.clock.now() };
+    const { beginBlock, endBlock, isLast } = bounds;
+    const [seq, submittedAtMs] = [session.slices.length, this.#o.clock.now()];
+    const slice: TxSlice = { seq, beginBlock, endBlock, isLast, runs, after, submittedAtMs };
     session.addSlice(slice);
     for (const receiver of session.receivers.values()) this.#dispatch(session, receiver, slice);
     this.#advance(session);
-    return { beginBlock: bounds.beginBlock, endBlock: bounds.endBlock, isLast: bounds.isLast };
+    return { beginBlock, endBlock, isLast };
   }
 
   #dispatch(session: TxSession, receiver: TxReceiver, slice: TxSlice): void {
