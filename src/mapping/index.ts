@@ -11,7 +11,7 @@ export {
 export { explainCompatibility, explainGreeting, explainTopology, type Finding } from './compatibility.js';
 export { dtypeBits, KNOWN_DTYPES } from './dtype.js';
 export { expectedBytes, ownedBlocks } from './expected-bytes.js';
-export { auxWriter, expectedReceivers, expectedWriters, writersOfEveryGroup } from './expected-peers.js';
+export { auxWriter, auxWriterOf, expectedReceivers, expectedWriters, writersOfEveryGroup } from './expected-peers.js';
 export type {
   LayerEntry,
   LayerView,
