@@ -481,7 +481,7 @@ export class PeerRegistry {
     }
     this.#loseUnanswering();
     this.#table.sweep();
-    this.#liveness.sweep(this.peers, this.#busy(), load, (peer, why) => this.lose(peer, why));
+    this.#liveness.sweep(this.peers, this.#busy, load, (peer, why) => this.lose(peer, why));
   }
 
   /** A connection that leads nowhere any more is made anew while its HELLO still waits, so that the request behind it need not fail. */

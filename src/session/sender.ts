@@ -90,6 +90,7 @@ export class Sender {
   readonly #armed = new Map<number, { readonly session: TxSession; readonly receiver: TxReceiver }>();
   /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
   readonly #auxPending = new Set<TxSession>();
+  readonly #sweepQuestions = (): void => this.questions.sweep();
   #nextTaskId = 1;
   #nextFlow = 1;
 
@@ -270,7 +271,8 @@ export class Sender {
 
   sweep(): void {
     // What goes wrong with it must not stop the clocks of requests.
-    this.#o.guard.run('a sweep of questions', () => this.questions.sweep());
+    this.#o.guard.run('a sweep of questions', this.#sweepQuestions);
+    if (this.#sessions.size === 0) return;
     // Read once: with thousands of sessions, reading the time is most of a sweep.
     const now = this.#o.clock.now();
     // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.

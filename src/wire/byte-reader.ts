@@ -6,6 +6,8 @@ const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const { latin1Slice } = Buffer.prototype as unknown as {
   latin1Slice(this: Uint8Array, begin: number, end: number): string;
 };
+/** So many are read one by one: of a short array, to have its bytes costs more than they do. */
+const FEW_NUMBERS = 64;
 const PRINTABLE_ASCII = /^[\x20-\x7e]*$/;
 
 /**
@@ -57,6 +59,10 @@ export class ByteReader {
     // Checked before the allocation: `count` comes from the peer.
     const at = this.#take(count * 4, field);
     const values = new Int32Array(count);
+    if (count <= FEW_NUMBERS) {
+      for (let i = 0; i < count; i++) values[i] = this.#view.getInt32(at + i * 4, true);
+      return values;
+    }
     new Uint8Array(values.buffer).set(this.#bytes.subarray(at, at + count * 4));
     return values;
   }

@@ -4,6 +4,8 @@ import { MAX_FRAME_BYTES } from './limits.js';
 const encoder = new TextEncoder();
 
 const ASCII_END = 0x80;
+/** So many are written one by one: of a short array, to have its bytes costs more than they do. */
+const FEW_NUMBERS = 64;
 /** What one frame grew to is not kept for the next ones beyond this. */
 const KEPT_BYTES = 64 * 1024;
 
@@ -59,6 +61,11 @@ export class ByteWriter {
   }
 
   i32Array(values: Int32Array): void {
+    if (values.length <= FEW_NUMBERS) {
+      const at = this.#advance(values.length * 4);
+      for (let i = 0; i < values.length; i++) this.#view.setInt32(at + i * 4, values[i] as number, true);
+      return;
+    }
     // The package runs on little-endian machines only (x64, arm64), so the array's bytes are already in wire order.
     this.raw(new Uint8Array(values.buffer, values.byteOffset, values.byteLength));
   }
