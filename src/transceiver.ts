@@ -96,6 +96,16 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #settled: Settled[] = [];
   #listener: (() => void) | null = null;
   #activityPending = false;
+  readonly #tellListener = (): void => {
+    this.#activityPending = false;
+    const listener = this.#listener;
+    if (listener !== null) this.#guard.run('the listener of onActivity', listener);
+  };
+  readonly #sweeps = {
+    sent: (): void => this.#sender.sweep(),
+    received: (): void => this.#receiver.sweep(),
+    peers: (): void => this.#peers.sweep(this.#load()),
+  };
   #sweepTimer: Timer;
   #lifecycle: 'open' | 'closing' | 'closed' = 'open';
   #closing: Promise<TransceiverCloseReport> | null = null;
@@ -516,9 +526,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
         this.#counters.add('sweeps_postponed');
         return;
       }
-      this.#guard.run('a sweep of what is sent', () => this.#sender.sweep());
-      this.#guard.run('a sweep of what is received', () => this.#receiver.sweep());
-      this.#guard.run('a sweep of the peers', () => this.#peers.sweep(this.#load()));
+      const { sent, received, peers } = this.#sweeps;
+      this.#guard.run('a sweep of what is sent', sent);
+      this.#guard.run('a sweep of what is received', received);
+      this.#guard.run('a sweep of the peers', peers);
     });
   }
 
@@ -540,11 +551,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   #signalActivity(): void {
     if (this.#activityPending) return;
     this.#activityPending = true;
-    queueMicrotask(() => {
-      this.#activityPending = false;
-      const listener = this.#listener;
-      if (listener !== null) this.#guard.run('the listener of onActivity', listener);
-    });
+    queueMicrotask(this.#tellListener);
   }
 
   #requireOpen(): void {

@@ -28,7 +28,8 @@ export function boxFragments(origin: BoxOrigin, cellBytes: number, axes: readonl
     null,
   );
   const { count, srcStride, dstStride } = longest ?? { count: 1, srcStride: 0, dstStride: 0 };
-  let fragments: Fragment[] = [{ ...origin, bytes, count, srcStride, dstStride }];
+  const { srcPool, srcOffset, dstPool, dstOffset } = origin;
+  let fragments: Fragment[] = [{ srcPool, srcOffset, dstPool, dstOffset, bytes, count, srcStride, dstStride }];
   for (const axis of left) {
     if (axis === longest) continue;
     fragments = fragments.flatMap((fragment) =>
@@ -44,6 +45,7 @@ export function boxFragments(origin: BoxOrigin, cellBytes: number, axes: readonl
 
 /** Whole pieces that touch on both sides become one, also across layers and views; the others keep their order. */
 export function mergeTouching(fragments: readonly Fragment[]): Fragment[] {
+  if (fragments.length < 2) return [...fragments];
   const order = new Map(fragments.map((fragment, index) => [fragment, index]));
   const byPlace = [...fragments].sort((x, y) => x.srcPool - y.srcPool || x.srcOffset - y.srcOffset);
   const merged: { fragment: Fragment; order: number }[] = [];

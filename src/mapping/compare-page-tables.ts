@@ -1,19 +1,10 @@
 import { brief } from './brief.js';
 import { compareViews } from './compare-views.js';
 import type { Finding } from './finding.js';
-import { LayerCounts } from './layer-counts.js';
-import type { PageTable, PageTableGroup } from './page-table.js';
-import { type RankPlace, SINGLE_RANK, stageLayers, tensorParallel } from './rank-place.js';
-import {
-  type EntryPair,
-  entriesByKey,
-  type PlacedEntry,
-  pairEntries,
-  pairGroups,
-  tokensOf,
-  type ViewSide,
-  viewsPerLayer,
-} from './view-side.js';
+import type { PageTable } from './page-table.js';
+import { LONE_RANK, type RankPlace, stageLayers } from './rank-place.js';
+import { indexOf } from './table-index.js';
+import { type EntryPair, type PlacedEntry, type PlacedGroup, pairEntries, tokensOf, viewSides } from './view-side.js';
 
 /** Each part of a block has fragments of its own, so a peer's block size must not decide how many there are. */
 const MAX_BLOCK_RATIO = 256;
@@ -38,17 +29,16 @@ export function comparePageTables(a: PlacedTable, b: PlacedTable): Finding[] {
 export function compareShared(a: PlacedTable, b: PlacedTable): Finding[] {
   const findings = [...heldTwice(a.table, 'a'), ...heldTwice(b.table, 'b'), ...compareKinds(a.table, b.table)];
   if (findings.length > 0) return findings;
-  for (const { group, peerGroup, entries } of pairGroups(a.table, b.table)) {
+  for (const { group, peerGroup, entries } of pairEntries(indexOf(a.table).entries, indexOf(b.table).entries)) {
     const [mine, theirs] = [a.table.layerGroups[group], b.table.layerGroups[peerGroup]];
     if (mine === undefined || theirs === undefined) continue;
-    findings.push(...compareGroups({ ...a, group: mine }, { ...b, group: theirs }, entries, `layerGroups[${group}]`));
+    const [from, to] = [
+      { group: mine, place: a.place },
+      { group: theirs, place: b.place },
+    ];
+    findings.push(...compareGroups(from, to, entries, `layerGroups[${group}]`));
   }
   return findings;
-}
-
-interface PlacedGroup {
-  readonly group: PageTableGroup;
-  readonly place: RankPlace;
 }
 
 function compareGroups(a: PlacedGroup, b: PlacedGroup, entries: readonly EntryPair[], field: string): Finding[] {
@@ -90,6 +80,7 @@ function compareGroups(a: PlacedGroup, b: PlacedGroup, entries: readonly EntryPa
     differ('tokensPerBlock', tokensA, tokensB, why, 'set block sizes that are closer');
     return findings;
   }
+  const [sideA, sideB] = [viewSides(a), viewSides(b)];
   const compared = new Set<string>();
   for (const { key, source, destination } of entries) {
     // One pair of views is compared once, not once per layer; layers of other sizes are another pair.
@@ -97,17 +88,11 @@ function compareGroups(a: PlacedGroup, b: PlacedGroup, entries: readonly EntryPa
     const pair = `${i} ${j} ${source.entry.bytes} ${destination.entry.bytes}`;
     if (compared.has(pair)) continue;
     compared.add(pair);
-    for (const found of compareViews(viewSide(a, source), viewSide(b, destination))) {
+    for (const found of compareViews(sideA(source), sideB(destination))) {
       differ(`${key}.${found.name}`, found.a, found.b, found.why, found.remedy);
     }
   }
   return findings;
-}
-
-/** One entry as the rules of `compareViews` and `viewFragments` see it: with the block size of its group and the place of its rank. */
-export function viewSide({ group, place }: PlacedGroup, { view, entry }: PlacedEntry): ViewSide {
-  const { size, rank } = tensorParallel(place);
-  return { view, entry, tokensPerBlock: tokensOf(group), tpSize: size, tpRank: rank };
 }
 
 /** Aux slots are the same whatever the model is split into. */
@@ -124,37 +109,27 @@ export function compareAux(a: PageTable, b: PageTable): Finding[] {
         whichSideToChange: `${layoutA < layoutB ? 'a' : 'b'}: run a version of this package that packs them as the other side does`,
       },
     ];
-  const place = { ...SINGLE_RANK, layersPerStage: [1] };
-  const [pair] = pairEntries(entriesByKey([a.aux]), entriesByKey([b.aux]));
+  const place = LONE_RANK;
+  const [pair] = pairEntries(indexOf(a).aux, indexOf(b).aux);
   return compareGroups({ group: a.aux, place }, { group: b.aux, place }, pair?.entries ?? [], 'aux');
 }
 
 /** A layer that two groups hold would be written twice, or to the wrong one. Says so once for each group. */
-function heldTwice({ layerGroups }: PageTable, side: 'a' | 'b'): Finding[] {
-  const seen = new LayerCounts();
-  const findings: Finding[] = [];
-  layerGroups.forEach(({ views }, group) => {
-    const doubles: string[] = [];
-    for (const { role, layers } of views) {
-      for (const { layer } of layers) {
-        if (seen.add(role, layer) > viewsPerLayer(role)) doubles.push(`${role} of layer ${layer}`);
-      }
-    }
-    const [first] = doubles;
-    if (first === undefined) return;
-    const [a, b] = side === 'a' ? [first, 'not compared'] : ['not compared', first];
+function heldTwice(table: PageTable, side: 'a' | 'b'): Finding[] {
+  return indexOf(table).heldTwice.map(({ group, role, layer }) => {
+    const shown = `${role} of layer ${layer}`;
+    const [a, b] = side === 'a' ? [shown, 'not compared'] : ['not compared', shown];
     const verdict = 'refused: another group of the same page table holds that already';
-    findings.push({ field: `layerGroups[${group}].views`, a, b, verdict, whichSideToChange: side });
+    return { field: `layerGroups[${group}].views`, a, b, verdict, whichSideToChange: side };
   });
-  return findings;
 }
 
 /** A layer whose blocks are of another kind on the other side; state is a cache of its own beside them. */
 function compareKinds(a: PageTable, b: PageTable): Finding[] {
-  const theirs = kindsByLayer(b);
+  const theirs = indexOf(b).kinds;
   const findings: Finding[] = [];
   const reported = new Set<number>();
-  for (const [layer, mine] of kindsByLayer(a)) {
+  for (const [layer, mine] of indexOf(a).kinds) {
     const other = theirs.get(layer);
     if (other === undefined || other.kind === mine.kind || reported.has(mine.group)) continue;
     reported.add(mine.group);
@@ -169,29 +144,17 @@ function compareKinds(a: PageTable, b: PageTable): Finding[] {
   return findings;
 }
 
-/** Attention or latent; a layer that has both counts as latent. */
-function kindsByLayer(
-  table: PageTable,
-): Map<number, { readonly kind: PageTableGroup['kind']; readonly group: number }> {
-  const kinds = new Map<number, { kind: PageTableGroup['kind']; group: number }>();
-  table.layerGroups.forEach(({ kind, views }, group) => {
-    if (kind !== 'attention' && kind !== 'latent') return;
-    for (const view of views) {
-      for (const { layer } of view.layers) if (kinds.get(layer)?.kind !== 'latent') kinds.set(layer, { kind, group });
-    }
-  });
-  return kinds;
-}
-
 /** With one stage the ids of the layers need not be dense, so only a split says which belong to a rank. */
 function layersOutsideStage({ table, place }: PlacedTable, side: 'a' | 'b'): Finding[] {
   if (place.ppSize === 1) return [];
   const { begin, end } = stageLayers(place);
   const findings: Finding[] = [];
   table.layerGroups.forEach(({ views }, group) => {
-    const outside = views.flatMap(({ layers }) => layers).filter(({ layer }) => layer < begin || layer >= end);
-    if (outside.length === 0) return;
-    const shown = layerList(new Set(outside.map(({ layer }) => layer)));
+    const outside = new Set<number>();
+    for (const { layers } of views)
+      for (const { layer } of layers) if (layer < begin || layer >= end) outside.add(layer);
+    if (outside.size === 0) return;
+    const shown = layerList(outside);
     const [a, b] = side === 'a' ? [shown, 'not compared'] : ['not compared', shown];
     findings.push({
       field: `layerGroups[${group}].layers`,
@@ -207,14 +170,13 @@ function layersOutsideStage({ table, place }: PlacedTable, side: 'a' | 'b'): Fin
 /** What the stages have in common must be on both sides: a layer that one side lacks would arrive empty. */
 function compareLayerSets(a: PlacedTable, b: PlacedTable): Finding[] {
   const isShared = sharedLayers(a.place, b.place);
-  const [entriesA, entriesB] = [entriesByKey(a.table.layerGroups), entriesByKey(b.table.layerGroups)];
+  const [entriesA, entriesB] = [indexOf(a.table).entries, indexOf(b.table).entries];
   const findings: Finding[] = [];
   for (const key of new Set([...entriesA.keys(), ...entriesB.keys()])) {
     const [mine, theirs] = [entriesA.get(key), entriesB.get(key)];
-    const [layersA, layersB] = [mine, theirs].map((of) => new Set([...(of?.keys() ?? [])].filter(isShared)));
-    if (layersA === undefined || layersB === undefined) continue;
+    const [layersA, layersB] = [sharedOf(mine, isShared), sharedOf(theirs, isShared)];
+    if (layersA.size === layersB.size && [...layersA].every((layer) => layersB.has(layer))) continue;
     const [textA, textB] = [layerList(layersA), layerList(layersB)];
-    if (textA === textB) continue;
     const first = [...layersA, ...layersB].filter((layer) => layersA.has(layer) !== layersB.has(layer))[0] as number;
     const group = mine?.get(first)?.group ?? theirs?.get(first)?.group ?? 0;
     findings.push({
@@ -226,6 +188,15 @@ function compareLayerSets(a: PlacedTable, b: PlacedTable): Finding[] {
     });
   }
   return findings;
+}
+
+function sharedOf(
+  layers: ReadonlyMap<number, PlacedEntry> | undefined,
+  isShared: (layer: number) => boolean,
+): ReadonlySet<number> {
+  const shared = new Set<number>();
+  for (const layer of layers?.keys() ?? []) if (isShared(layer)) shared.add(layer);
+  return shared;
 }
 
 function sharedLayers(a: RankPlace, b: RankPlace): (layer: number) => boolean {

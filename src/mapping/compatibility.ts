@@ -26,17 +26,8 @@ const NOTHING_SHARED = 'rank';
  */
 export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
   return explain(() => {
-    const findings = compareTopology(a, b);
-    const [overlap, readable] = [
-      findings.length === 0,
-      [checkedTable(a, 'a', findings), checkedTable(b, 'b', findings)],
-    ];
-    const [tableA, tableB] = readable as [PageTable | null, PageTable | null];
-    // Without a common topology it is not known which bytes of the two tables ought to be alike.
-    if (overlap && tableA !== null && tableB !== null) {
-      findings.push(...comparePageTables({ table: tableA, place: a }, { table: tableB, place: b }));
-    }
-    return findings;
+    const topology = compareTopology(a, b);
+    return [...topology, ...compareTables(a, b, topology.length === 0)];
   }).slice(0, MAX_FINDINGS);
 }
 
@@ -47,6 +38,18 @@ export function explainCompatibility(a: RankInfo, b: RankInfo): Finding[] {
 export function explainTopology(a: RankInfo, b: RankInfo): Finding[] {
   // Two ranks that share nothing are found last, when nothing else was.
   return explain(() => compareTopology(a, b).filter(({ field }) => field !== NOTHING_SHARED)).slice(0, MAX_FINDINGS);
+}
+
+/**
+ * Why `a` refuses the HELLO of `b`: as `explainTopology`, and where these two ranks share something as `explainCompatibility`; looked at once.
+ * Never throws.
+ */
+export function explainGreeting(a: RankInfo, b: RankInfo): Finding[] {
+  return explain(() => {
+    const findings = compareTopology(a, b);
+    if (findings.length > 0) return findings.filter(({ field }) => field !== NOTHING_SHARED);
+    return compareTables(a, b, true);
+  }).slice(0, MAX_FINDINGS);
 }
 
 /** Runs a comparison of values of which a peer chose one side. */
@@ -65,6 +68,15 @@ function explain(compare: () => Finding[]): Finding[] {
       },
     ];
   }
+}
+
+/** @param overlap without a common topology it is not known which bytes of the two tables ought to be alike */
+function compareTables(a: RankInfo, b: RankInfo, overlap: boolean): Finding[] {
+  const findings: Finding[] = [];
+  const tableA = checkedTable(a, 'a', findings);
+  const tableB = checkedTable(b, 'b', findings);
+  if (!overlap || tableA === null || tableB === null) return findings;
+  return comparePageTables({ table: tableA, place: a }, { table: tableB, place: b });
 }
 
 function checkedTable(info: RankInfo, side: 'a' | 'b', findings: Finding[]): PageTable | null {

@@ -52,16 +52,15 @@ function sourceRun(
   if (kind === 'state') return isLast ? { begin: 0, slots: new Int32Array(1) } : null;
   const slices = { beginBlock: 0, endBlock: Math.min(endBlock, promptBlocks), isLast };
   const shape = { kind: kind === 'aux' ? 'attention' : kind, windowSize, sinkTokens } as const;
-  const runs = [sinkRange, sourceRange].flatMap((rangeOf) => {
-    const range = rangeOf(slices, shape, promptLen, tokensPerBlock);
-    return range === null ? [] : [ownedRun(range, mapping.places.source.cpRank, pairing.sourceStride)];
-  });
-  const [front, back] = runs;
-  return front === undefined || back === undefined ? (front ?? null) : joinRuns(front, back);
+  const { cpRank } = mapping.places.source;
+  const front = ownedRun(sinkRange(slices, shape, promptLen, tokensPerBlock), cpRank, pairing.sourceStride);
+  const back = ownedRun(sourceRange(slices, shape, promptLen, tokensPerBlock), cpRank, pairing.sourceStride);
+  return front === null || back === null ? (front ?? back) : joinRuns(front, back);
 }
 
-function ownedRun({ begin, end }: BlockRange, cpRank: number, stride: number): BlockRun {
-  const owned = ownedBlocks(begin, end, cpRank, stride);
+function ownedRun(range: BlockRange | null, cpRank: number, stride: number): BlockRun | null {
+  if (range === null) return null;
+  const owned = ownedBlocks(range.begin, range.end, cpRank, stride);
   return { begin: cpRank + owned.begin * stride, slots: new Int32Array(owned.end - owned.begin), stride };
 }
 

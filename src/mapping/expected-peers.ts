@@ -38,6 +38,11 @@ export function writersOfEveryGroup(generation: RankPlace, context: Topology): n
  * @throws ArgumentError as `peersOf`
  */
 export function auxWriter(generation: RankPlace, context: Topology, contextDpRank: number): number | null {
+  return auxWriterOf(expectedWriters(generation, context, contextDpRank));
+}
+
+/** `auxWriter` of expected writers that are known. */
+export function auxWriterOf(writers: readonly number[]): number | null {
   // Flat ranks ascend by stage, then by tensor rank, then by context rank.
-  return expectedWriters(generation, context, contextDpRank)[0] ?? null;
+  return writers[0] ?? null;
 }

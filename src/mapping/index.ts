@@ -8,10 +8,10 @@ export {
   type StateSpec,
   withAux,
 } from './build-page-table.js';
-export { explainCompatibility, explainTopology, type Finding } from './compatibility.js';
+export { explainCompatibility, explainGreeting, explainTopology, type Finding } from './compatibility.js';
 export { dtypeBits, KNOWN_DTYPES } from './dtype.js';
 export { expectedBytes, ownedBlocks } from './expected-bytes.js';
-export { auxWriter, expectedReceivers, expectedWriters, writersOfEveryGroup } from './expected-peers.js';
+export { auxWriter, auxWriterOf, expectedReceivers, expectedWriters, writersOfEveryGroup } from './expected-peers.js';
 export type {
   LayerEntry,
   LayerView,

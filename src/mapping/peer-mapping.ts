@@ -1,15 +1,16 @@
 import { CompatibilityError } from '../errors.js';
 import { mergeTouching } from './box-fragments.js';
-import { compareAux, compareShared, viewSide } from './compare-page-tables.js';
+import { compareAux, compareShared } from './compare-page-tables.js';
 import type { Finding } from './finding.js';
 import type { PagePool, PageTable, PageTableGroup } from './page-table.js';
 import { checkPlace, ownsAux, ranksOverlap } from './peers-of.js';
-import { type RankPlaceInDp, SINGLE_RANK } from './rank-place.js';
+import { LONE_RANK, type RankPlaceInDp } from './rank-place.js';
 import { isElected, pairReplicas } from './shard.js';
+import { indexOf } from './table-index.js';
 import { AUX_GROUP, type Fragment } from './transfer-plan.js';
 import { validatePageTable } from './validate-page-table.js';
 import { viewFragments } from './view-fragments.js';
-import { type EntryPair, entriesByKey, pairEntries, pairGroups, tokensOf } from './view-side.js';
+import { type EntryPair, pairEntries, tokensOf, viewSides } from './view-side.js';
 
 /** How the blocks of two groups meet; see `pairSubBlocks`. */
 export interface BlockPairing {
@@ -62,10 +63,7 @@ export interface MappingPlaces {
 /** Per side: the address of the first byte in slot 0, the slot stride, and the address behind the last byte in slot 0; source first. */
 export const EDGE_FIELDS = 6;
 
-const SINGLE_RANKS: MappingPlaces = {
-  source: { ...SINGLE_RANK, layersPerStage: [1] },
-  destination: { ...SINGLE_RANK, layersPerStage: [1] },
-};
+const SINGLE_RANKS: MappingPlaces = { source: LONE_RANK, destination: LONE_RANK };
 
 const WHOLE_SLOTS: BlockPairing = { sourceParts: 1, destinationParts: 1, sourceStride: 1, destinationStride: 1 };
 
@@ -87,13 +85,14 @@ export function mapPeer(source: PageTable, destination: PageTable, places: Mappi
   if (!ranksOverlap(places.source, places.destination)) {
     return { source, destination, places, groups: [], aux: null };
   }
-  const groups = pairGroups(source, destination).flatMap(({ group, peerGroup, entries }) =>
-    mapGroup(
-      { index: group, ...from, group: source.layerGroups[group] as PageTableGroup },
-      { index: peerGroup, ...to, group: destination.layerGroups[peerGroup] as PageTableGroup },
-      entries,
-    ),
-  );
+  const groups: GroupMapping[] = [];
+  for (const { group, peerGroup, entries } of pairEntries(indexOf(source).entries, indexOf(destination).entries)) {
+    const [mine, theirs] = [source.layerGroups[group], destination.layerGroups[peerGroup]] as PageTableGroup[];
+    if (mine === undefined || theirs === undefined) continue;
+    const side = { index: group, table: source, group: mine, place: places.source };
+    const other = { index: peerGroup, table: destination, group: theirs, place: places.destination };
+    groups.push(...mapGroup(side, other, entries));
+  }
   return { source, destination, places, groups, aux: mapAux(source, destination, places) };
 }
 
@@ -131,14 +130,17 @@ function mapGroup(from: GroupSide, to: GroupSide, entries: readonly EntryPair[])
   const pairing = pairingOf(from, to);
   const parts = Math.max(pairing.sourceParts, pairing.destinationParts);
   const { dpRank } = to.place;
-  return Array.from({ length: parts }, (_, part) => {
-    const fragments = isStateOfAnotherReplica(from, to)
-      ? []
-      : entries.flatMap(({ source, destination }) =>
-          viewFragments(viewSide(from, source), viewSide(to, destination), part, dpRank),
-        );
-    return place(from, to, part, pairing, mergeTouching(fragments));
-  });
+  const [sourceSide, destinationSide] = [viewSides(from), viewSides(to)];
+  const isAnothers = isStateOfAnotherReplica(from, to);
+  const mapped: GroupMapping[] = [];
+  for (let part = 0; part < parts; part++) {
+    const fragments: Fragment[] = [];
+    if (!isAnothers)
+      for (const { source, destination } of entries)
+        fragments.push(...viewFragments(sourceSide(source), destinationSide(destination), part, dpRank));
+    mapped.push(place(from, to, part, pairing, mergeTouching(fragments)));
+  }
+  return mapped;
 }
 
 /** Context parallel ranks share out blocks, and each keeps the whole state. */
@@ -160,10 +162,9 @@ function pairingOf(from: GroupSide, to: GroupSide): BlockPairing {
 
 function mapAux(source: PageTable, destination: PageTable, places: MappingPlaces): GroupMapping | null {
   if (source.aux === null || destination.aux === null || !ownsAux(places.source, places.destination)) return null;
-  const [pair] = pairEntries(entriesByKey([source.aux]), entriesByKey([destination.aux]));
-  const alone = { ...SINGLE_RANK, layersPerStage: [1] };
-  const from = { index: AUX_GROUP, table: source, group: source.aux, place: alone };
-  const to = { index: AUX_GROUP, table: destination, group: destination.aux, place: alone };
+  const [pair] = pairEntries(indexOf(source).aux, indexOf(destination).aux);
+  const from = { index: AUX_GROUP, table: source, group: source.aux, place: LONE_RANK };
+  const to = { index: AUX_GROUP, table: destination, group: destination.aux, place: LONE_RANK };
   return mapGroup(from, to, pair?.entries ?? [])[0] ?? null;
 }
 

@@ -38,6 +38,9 @@ export const SINGLE_RANK: Omit<RankPlaceInDp, 'layersPerStage'> = {
   attentionDp: false,
 };
 
+/** The same of something that has one layer, such as the aux buffer. */
+export const LONE_RANK: RankPlaceInDp = { ...SINGLE_RANK, layersPerStage: [1] };
+
 /** Tensor parallel size and rank among the ranks that share a request's heads. */
 export function tensorParallel(place: Pick<RankPlace, 'tpSize' | 'tpRank' | 'dpSize' | 'attentionDp'>): {
   readonly size: number;

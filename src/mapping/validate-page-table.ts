@@ -124,6 +124,7 @@ function readGroup(
   if (views.length === 0) read.refuse(`${path}.views`, 'is empty');
   refuseAmbiguity(read, views, path);
   const group = { kind, windowSize, tokensPerBlock, slotCount, views };
+  if (sinkTokens === 0 && auxLayout === 1) return group;
   return {
     ...group,
     ...(sinkTokens === 0 ? {} : { sinkTokens }),
@@ -140,20 +141,20 @@ function readView(
   budget: Budget,
 ): LayerView {
   const raw = read.object(value, path);
-  const head = {
+  const { role, dtype, layout, headsPerRank, headDim } = {
     role: read.oneOf(raw['role'], `${path}.role`, ROLES),
     dtype: read.text(raw['dtype'], `${path}.dtype`, MAX_DTYPE_LENGTH),
     layout: read.oneOf(raw['layout'], `${path}.layout`, LAYOUTS),
     headsPerRank: read.integer(raw['headsPerRank'], `${path}.headsPerRank`, 1, MAX_INT32),
     headDim: read.integer(raw['headDim'], `${path}.headDim`, 1, MAX_INT32),
   };
-  const sections = raw['sections'] === undefined ? null : readSections(read, raw['sections'], path, head.layout);
+  const sections = raw['sections'] === undefined ? null : readSections(read, raw['sections'], path, layout);
   const list = read.list(raw['layers'], `${path}.layers`, budget.layersLeft);
   budget.layersLeft -= list.length;
   if (list.length === 0) read.refuse(`${path}.layers`, 'is empty');
   const expectedBytes =
     sections === null
-      ? bytesOf(head, group.tokensPerBlock)
+      ? bytesOf({ role, dtype, layout, headsPerRank, headDim }, group.tokensPerBlock)
       : sections.reduce((total, section) => total + section.bytes, 0);
   let previousLayer = -1;
   const layers = list.map((item, index): LayerEntry => {
@@ -169,7 +170,9 @@ function readView(
     }
     return entry;
   });
-  return sections === null ? { ...head, layers } : { ...head, sections, layers };
+  return sections === null
+    ? { role, dtype, layout, headsPerRank, headDim, layers }
+    : { role, dtype, layout, headsPerRank, headDim, sections, layers };
 }
 
 function readSections(read: FieldReader, value: unknown, path: string, layout: LayerView['layout']): StateSection[] {

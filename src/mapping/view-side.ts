@@ -1,4 +1,5 @@
-import type { LayerEntry, LayerView, PageTable, PageTableGroup, ViewRole } from './page-table.js';
+import type { LayerEntry, LayerView, PageTableGroup, ViewRole } from './page-table.js';
+import { type RankPlace, tensorParallel } from './rank-place.js';
 
 /** One layer's bytes of one view, and what they share with the same layer on other ranks. */
 export interface ViewSide {
@@ -21,16 +22,26 @@ export interface PlacedEntry {
 /** Role of a view; `scale` and `scale 2` where keys and values have scales of their own. */
 export type ViewKey = string;
 
+/** A layer group, and where the rank that holds it stands in its instance. */
+export interface PlacedGroup {
+  readonly group: PageTableGroup;
+  readonly place: RankPlace;
+}
+
+/** Entries of one group as the rules of `compareViews` and `viewFragments` see them: with its block size and the place of its rank. */
+export function viewSides({ group, place }: PlacedGroup): (of: PlacedEntry) => ViewSide {
+  const { size: tpSize, rank: tpRank } = tensorParallel(place);
+  const tokensPerBlock = tokensOf(group);
+  return ({ view, entry }) => ({ view, entry, tokensPerBlock, tpSize, tpRank });
+}
+
 /** Every entry of some groups by view key, then by global layer id. Keys come in the order of the views. */
-export function entriesByKey(
-  groups: readonly PageTableGroup[],
-  firstGroup = 0,
-): Map<ViewKey, Map<number, PlacedEntry>> {
+export function entriesByKey(groups: readonly PageTableGroup[]): Map<ViewKey, Map<number, PlacedEntry>> {
   const byKey = new Map<ViewKey, Map<number, PlacedEntry>>();
   groups.forEach(({ views }, index) => {
     for (const view of views) {
       for (const entry of view.layers) {
-        const placed = { group: firstGroup + index, view, entry };
+        const placed = { group: index, view, entry };
         if (!addEntry(byKey, view.role, placed)) addEntry(byKey, `${view.role} 2`, placed);
       }
     }
@@ -65,12 +76,10 @@ export interface GroupPair {
   readonly entries: readonly EntryPair[];
 }
 
-/** Groups meet by what they hold, never by index: a pipeline stage may lack a group, or cut it otherwise. */
-export function pairGroups(source: PageTable, destination: PageTable): GroupPair[] {
-  return pairEntries(entriesByKey(source.layerGroups), entriesByKey(destination.layerGroups));
-}
-
-/** What both have of the same view and layer, by the groups it lies in; `pairGroups` for entries that were listed before. */
+/**
+ * What both have of the same view and layer, by the groups it lies in. Groups meet by what they hold, never by index: a pipeline stage may lack
+ * a group, or cut it otherwise.
+ */
 export function pairEntries(
   source: ReadonlyMap<ViewKey, ReadonlyMap<number, PlacedEntry>>,
   destination: ReadonlyMap<ViewKey, ReadonlyMap<number, PlacedEntry>>,

@@ -1,11 +1,15 @@
 /** Named counts of what happened; metrics read them. */
 export class Counters {
   readonly #counts = new Map<string, number>();
+  /** In order; null: one has come since. There are few, and they are asked for often. */
+  #names: readonly string[] | null = null;
   /** Told of each addition; null: nobody watches. */
   onAdded: ((name: string) => void) | null = null;
 
   add(name: string, amount = 1): void {
-    this.#counts.set(name, (this.#counts.get(name) ?? 0) + amount);
+    const count = this.#counts.get(name);
+    if (count === undefined) this.#names = null;
+    this.#counts.set(name, (count ?? 0) + amount);
     this.onAdded?.(name);
   }
 
@@ -14,6 +18,9 @@ export class Counters {
   }
 
   snapshot(): Readonly<Record<string, number>> {
-    return Object.fromEntries([...this.#counts].sort(([a], [b]) => (a < b ? -1 : 1)));
+    this.#names ??= [...this.#counts.keys()].sort();
+    const counts: Record<string, number> = {};
+    for (const name of this.#names) counts[name] = this.get(name);
+    return counts;
   }
 }

@@ -138,13 +138,15 @@ export class EarlyRequests {
   }
 
   dropPeer(peer: Peer): void {
+    if (!this.#loads.has(peer)) return;
     for (const rid of [...this.#requests.keys()]) this.#dropWhere(rid, (entry) => entry.peer === peer);
   }
 
   /** Forgets the questions whose time is over, and says which. */
   sweep(): EarlyRequest[] {
-    const now = this.#clock.now();
     const expired: EarlyRequest[] = [];
+    if (this.#requests.size === 0) return expired;
+    const now = this.#clock.now();
     for (const rid of [...this.#requests.keys()])
       this.#dropWhere(rid, (entry) => {
         const isOver = now >= entry.expiresAtMs;

@@ -112,6 +112,7 @@ export class Farewells {
   }
 
   sweep(): void {
+    if (this.#open.size === 0) return;
     const now = this.#o.clock.now();
     for (const farewell of [...this.#open.values()]) {
       if (now < farewell.expiresAtMs) continue;

@@ -67,15 +67,22 @@ export class Greetings {
   /** One that runs there is replaced. */
   begin(
     endpoint: string,
-    why: Pick<Greeting, 'probe' | 'claim'>,
+    { probe, claim }: Pick<Greeting, 'probe' | 'claim'>,
     send: (nonce: bigint, attempt: number) => void,
   ): void {
     const nonce = this.#newNonce();
     let attempts = 0;
     const replaced = this.#running.get(endpoint);
     if (replaced !== undefined) this.#remember(endpoint, replaced);
-    const fresh = { proofNonce: null, proofAskedAtMs: Number.NEGATIVE_INFINITY, unreadable: 0 };
-    this.#running.set(endpoint, { nonce, startedAtMs: this.#clock.now(), ...fresh, ...why });
+    this.#running.set(endpoint, {
+      nonce,
+      startedAtMs: this.#clock.now(),
+      probe,
+      claim,
+      proofNonce: null,
+      proofAskedAtMs: Number.NEGATIVE_INFINITY,
+      unreadable: 0,
+    });
     this.#repeater.start(endpoint, () => send(nonce, attempts++));
   }
 
@@ -105,16 +112,21 @@ export class Greetings {
   wantedFor(ms: number): string[] {
     if (this.#running.size === 0) return [];
     const now = this.#clock.now();
-    return [...this.#running]
-      .filter(([, { probe, startedAtMs }]) => !probe && now - startedAtMs >= ms)
-      .map(([endpoint]) => endpoint);
+    const wanted: string[] = [];
+    for (const [endpoint, { probe, startedAtMs }] of this.#running)
+      if (!probe && now - startedAtMs >= ms) wanted.push(endpoint);
+    return wanted;
   }
 
   /** Ends those that nobody answered in time, and says which. */
   expire(timeoutMs: number): (readonly [string, Greeting])[] {
     if (this.#running.size === 0) return [];
     const now = this.#clock.now();
-    const expired = [...this.#running].filter(([, { startedAtMs }]) => now - startedAtMs >= timeoutMs);
+    const expired: [string, Greeting][] = [];
+    for (const [endpoint, greeting] of this.#running) {
+      const { startedAtMs } = greeting;
+      if (now - startedAtMs >= timeoutMs) expired.push([endpoint, greeting]);
+    }
     for (const [endpoint] of expired) this.end(endpoint);
     return expired;
   }

@@ -13,6 +13,7 @@ const digests = new WeakMap<RankInfo, string>();
  * a rank of somebody else therefore ends the request; it cannot send that rank anything but a HELLO.
  */
 export function instanceFinding(a: RankInfo, b: RankInfo): Finding | null {
+  if (a === b) return null;
   if (digestOf(a) !== digestOf(b)) {
     const [shownA, shownB] = [identityFields(a), identityFields(b)];
     const field = Object.keys(shownA).find((name) => shownA[name] !== shownB[name]) ?? 'rankEndpoints';

@@ -46,18 +46,20 @@ export class PeerLiveness {
 
   /**
    * Pings peers that have live sessions.
-   * @param idle endpoints of peers that no session needs
+   * @param idleOf endpoints of peers that no session needs; not asked for where there is no peer
    * @param lose ends a peer that is silent, or that nobody needed for long
    */
   sweep(
     peers: readonly Peer[],
-    idle: ReadonlySet<string>,
+    idleOf: () => ReadonlySet<string>,
     load: RankLoad,
     lose: (peer: Peer, why: string) => void,
   ): void {
     const now = this.#clock.now();
     const ping = now - this.#lastPingMs >= PING_INTERVAL_MS;
     if (ping) this.#lastPingMs = now;
+    if (peers.length === 0) return;
+    const idle = idleOf();
     for (const peer of peers) {
       if (idle.has(peer.endpoint)) {
         // Silence counts from the moment somebody listens for it.

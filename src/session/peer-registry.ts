@@ -20,7 +20,7 @@ import type { Counters } from './counters.js';
 import { type Claim, type Greeting, Greetings } from './greetings.js';
 import { askerOf, HelloAnswers } from './hello-answers.js';
 import { Introductions } from './introductions.js';
-import { findingsAgainst, incompatible, type Peer, peerIdentity } from './peer.js';
+import { findingsAgainst, incompatible, newPeer, type Peer } from './peer.js';
 import type { PeerLink } from './peer-link.js';
 import { type Answer, type Linking, PeerLinks } from './peer-links.js';
 import { PEER_DEAD_AFTER_MS, PeerLiveness, PING_INTERVAL_MS, type RankLoad } from './peer-liveness.js';
@@ -250,7 +250,7 @@ export class PeerRegistry {
     if (!ranksOverlap(self, rankInfo)) {
       // Nothing will be written there: its memory is not loaded.
       this.#answers.accept(claim);
-      const peer = { ...peerIdentity(rankInfo), overlaps: false, link: null, greeted: false };
+      const peer = newPeer(rankInfo, { overlaps: false, link: null, greeted: false });
       this.#add(peer, heard, hello.supportedMajors);
       return;
     }
@@ -388,7 +388,7 @@ export class PeerRegistry {
       refuse(new ResourceError(`${endpoint}: ${this.#room.text}`));
       return;
     }
-    this.#add({ ...peerIdentity(rankInfo), overlaps: ranksOverlap(self, rankInfo), link, greeted: true }, heard, null);
+    this.#add(newPeer(rankInfo, { overlaps: ranksOverlap(self, rankInfo), link, greeted: true }), heard, null);
   }
 
   /** Ready only once the agent knows the peer. A link that the peer's own HELLO began is waited for. */
@@ -410,7 +410,7 @@ export class PeerRegistry {
       const known = this.#table.at(rankInfo.endpoint);
       const isSame = known?.incarnation === rankInfo.incarnation;
       if (known === undefined) {
-        this.#add({ ...peerIdentity(rankInfo), overlaps: true, link, greeted: false }, heard, hello.supportedMajors);
+        this.#add(newPeer(rankInfo, { overlaps: true, link, greeted: false }), heard, hello.supportedMajors);
         isTaken = true;
       } else if (isSame && known.link === null) {
         known.link = link;
@@ -481,7 +481,7 @@ export class PeerRegistry {
     }
     this.#loseUnanswering();
     this.#table.sweep();
-    this.#liveness.sweep(this.peers, this.#idle(), load, (peer, why) => this.lose(peer, why));
+    this.#liveness.sweep(this.peers, this.#idle, load, (peer, why) => this.lose(peer, why));
   }
 
   /** A connection that leads nowhere any more is made anew while its HELLO still waits, so that the request behind it need not fail. */
@@ -521,9 +521,11 @@ export class PeerRegistry {
   }
 
   #helloOf(self: RankInfo, nonce: bigint, probe: boolean): Hello {
-    const common = { type: 'HELLO', nonce, supportedMajors: [...this.#channel.majors] } as const;
+    const supportedMajors = this.#channel.majors;
     // The way into our memory is for those who are wanted as peers alone.
-    return probe ? { ...common, rankInfo: withoutMetadata(self), probe } : { ...common, rankInfo: self };
+    return probe
+      ? { type: 'HELLO', nonce, supportedMajors, rankInfo: withoutMetadata(self), probe }
+      : { type: 'HELLO', nonce, supportedMajors, rankInfo: self };
   }
 
   #endGreeting(endpoint: string): Greeting | undefined {

@@ -1,5 +1,5 @@
 import type { Finding } from '../mapping/index.js';
-import { explainCompatibility, explainTopology, ranksOverlap } from '../mapping/index.js';
+import { explainGreeting } from '../mapping/index.js';
 import type { RankInfo } from '../mapping/rank-info.js';
 import type { PeerLink } from './peer-link.js';
 
@@ -29,8 +29,19 @@ export function peerName(info: RankInfo): string {
   return `${info.instanceName} rank ${info.rank} at ${info.endpoint}`;
 }
 
-export function peerIdentity(info: RankInfo): Pick<Peer, 'name' | 'endpoint' | 'incarnation' | 'info'> {
-  return { name: peerName(info), endpoint: info.endpoint, incarnation: info.incarnation, info };
+export function newPeer(
+  info: RankInfo,
+  { overlaps, link, greeted }: Pick<Peer, 'overlaps' | 'link' | 'greeted'>,
+): Peer {
+  return {
+    name: peerName(info),
+    endpoint: info.endpoint,
+    incarnation: info.incarnation,
+    info,
+    overlaps,
+    link,
+    greeted,
+  };
 }
 
 /** What was found, by this rank and the other: HELLO and HELLO_ACK ask the same, and so does each repeat. */
@@ -45,16 +56,10 @@ export function findingsAgainst(self: RankInfo, peer: RankInfo): readonly Findin
   }
   let findings = known.get(peer);
   if (findings === undefined) {
-    findings = compare(self, peer);
+    findings = explainGreeting(peer, self);
     known.set(peer, findings);
   }
   return findings;
-}
-
-function compare(self: RankInfo, peer: RankInfo): readonly Finding[] {
-  const topology = explainTopology(peer, self);
-  if (topology.length > 0) return topology;
-  return ranksOverlap(self, peer) ? explainCompatibility(peer, self) : [];
 }
 
 export function incompatible(findings: readonly Finding[]): string {

@@ -335,9 +335,10 @@ export class Receiver {
   }
 
   sweep(): void {
-    const now = this.#o.clock.now();
     this.#giveAuxSlots();
     this.#farewells.sweep();
+    if (this.#book.size === 0) return;
+    const now = this.#o.clock.now();
     for (const session of this.#book.uncopied)
       if (now >= session.sweepNotBeforeMs) this.#guarded(session, () => this.#sweepOne(session, now));
   }
@@ -399,6 +400,7 @@ export class Receiver {
 
   /** Aux slots are given before anybody is asked, so that an asked writer can be told its own. The queue clock bounds the wait. */
   #giveAuxSlots(): void {
+    if (this.#auxWaiters.size === 0) return;
     for (const session of this.#auxWaiters) {
       if (this.#o.aux.freeCount === 0) return;
       this.#auxWaiters.delete(session);

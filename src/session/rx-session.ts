@@ -178,9 +178,12 @@ export class RxSession {
   choose(instance: RankInfo, groups: readonly RxGroup[]): void {
     this.#instance = instance;
     this.#groups = groups;
-    this.#writers = groups.flatMap(({ writers }) => writers);
     const [only, other] = groups;
-    if (only !== undefined && other === undefined) only.standing = 'assigned';
+    if (only === undefined || other !== undefined) this.#writers = groups.flatMap(({ writers }) => writers);
+    else {
+      this.#writers = only.writers;
+      only.standing = 'assigned';
+    }
   }
 
   asked(): void {

@@ -90,6 +90,7 @@ export class Sender {
   readonly #armed = new Map<number, { readonly session: TxSession; readonly receiver: TxReceiver }>();
   /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
   readonly #auxPending = new Set<TxSession>();
+  readonly #sweepQuestions = (): void => this.questions.sweep();
   #nextTaskId = 1;
   #nextFlow = 1;
 
@@ -161,7 +162,8 @@ export class Sender {
     });
     if (prefix === null) return null;
     const session = this.#session(request);
-    const receipt = this.#addSlice(session, { ...prefix, isLast: false }, after);
+    const { beginBlock, endBlock } = prefix;
+    const receipt = this.#addSlice(session, { beginBlock, endBlock, isLast: false }, after);
     session.prefixSent = true;
     return receipt;
   }
@@ -271,7 +273,8 @@ export class Sender {
 
   sweep(): void {
     // What goes wrong with it must not stop the clocks of requests.
-    this.#o.guard.run('a sweep of questions', () => this.questions.sweep());
+    this.#o.guard.run('a sweep of questions', this.#sweepQuestions);
+    if (this.#sessions.size === 0) return;
     // Read once: with thousands of sessions, reading the time is most of a sweep.
     const now = this.#o.clock.now();
     // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
@@ -363,11 +366,13 @@ export class Sender {
     this.#o.ledger.acquire(request.id, request.promptTokens.length);
     session.pages = 'held';
     if (bounds.isLast) this.#o.ledger.complete(request.id);
-    const slice: TxSlice = { ...bounds, seq: session.slices.length, runs, after, submittedAtMs: this.#o.clock.now() };
+    const { beginBlock, endBlock, isLast } = bounds;
+    const [seq, submittedAtMs] = [session.slices.length, this.#o.clock.now()];
+    const slice: TxSlice = { seq, beginBlock, endBlock, isLast, runs, after, submittedAtMs };
     session.addSlice(slice);
     for (const receiver of session.receivers.values()) this.#dispatch(session, receiver, slice);
     this.#advance(session);
-    return { beginBlock: bounds.beginBlock, endBlock: bounds.endBlock, isLast: bounds.isLast };
+    return { beginBlock, endBlock, isLast };
   }
 
   #dispatch(session: TxSession, receiver: TxReceiver, slice: TxSlice): void {

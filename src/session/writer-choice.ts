@@ -1,6 +1,6 @@
 import { CompatibilityError } from '../errors.js';
 import {
-  auxWriter,
+  auxWriterOf,
   expectedWriters,
   type RankInfo,
   type RankPlaceInDp,
@@ -29,7 +29,7 @@ export interface ChosenGroup {
  */
 export function chooseWriters(self: RankPlaceInDp, context: RankInfo, ctxDpRank: number | null): ChosenGroup[] {
   const group = (dpRank: number, ranks: readonly number[]): ChosenGroup => {
-    const aux = auxWriter(self, context, dpRank);
+    const aux = auxWriterOf(ranks);
     return {
       dpRank,
       writers: ranks.map((rank) => ({

@@ -111,6 +111,7 @@ export class WriterReports {
   }
 
   sweep(): void {
+    if (this.#open.size === 0) return;
     const now = this.#clock.now();
     for (const [ticket, { expiresAtMs }] of this.#open) {
       if (now < expiresAtMs) continue;

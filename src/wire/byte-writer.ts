@@ -1,10 +1,11 @@
 import { ArgumentError, RequestTooLargeError } from '../errors.js';
 import { MAX_FRAME_BYTES } from './limits.js';
-import { SHORT_ARRAY } from './short-array.js';
 
 const encoder = new TextEncoder();
 
 const ASCII_END = 0x80;
+/** So many are written one by one: of a short array, to have its bytes costs more than they do. */
+const FEW_NUMBERS = 64;
 /** What one frame grew to is not kept for the next ones beyond this. */
 const KEPT_BYTES = 64 * 1024;
 
@@ -60,12 +61,9 @@ export class ByteWriter {
   }
 
   i32Array(values: Int32Array): void {
-    if (values.length <= SHORT_ARRAY) {
-      let at = this.#advance(values.byteLength);
-      for (const value of values) {
-        this.#view.setInt32(at, value, true);
-        at += 4;
-      }
+    if (values.length <= FEW_NUMBERS) {
+      const at = this.#advance(values.length * 4);
+      for (let i = 0; i < values.length; i++) this.#view.setInt32(at + i * 4, values[i] as number, true);
       return;
     }
     // The package runs on little-endian machines only (x64, arm64), so the array's bytes are already in wire order.
@@ -101,9 +99,11 @@ export class ByteWriter {
     return this.#bytes.subarray(0, this.#length);
   }
 
-  /** A copy of its own size; the writer can be used for the next frame. */
+  /** A copy that nobody else has; the writer can be used for the next frame. Small ones lie in Node's pool: to allocate each costs more than it. */
   take(): Uint8Array {
-    const bytes = this.#bytes.slice(0, this.#length);
+    const room = Buffer.allocUnsafe(this.#length);
+    const bytes = new Uint8Array(room.buffer, room.byteOffset, this.#length);
+    bytes.set(this.finish());
     this.restart();
     return bytes;
   }
