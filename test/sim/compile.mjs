@@ -4,6 +4,7 @@ import { existsSync, mkdirSync, readdirSync, readFileSync, renameSync, rmSync, s
 import { dirname, join, relative } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import ts from 'typescript';
+import { leanLiterals } from './lean-literals.mjs';
 import { plainFields } from './plain-fields.mjs';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
@@ -16,12 +17,13 @@ const OPTIONS = {
   // Fields are assigned in the constructor: where code is not optimized yet, that costs less than to define them.
   useDefineForClassFields: false,
 };
-const TRANSFORMERS = { before: [plainFields] };
+const TRANSFORMERS = { before: [plainFields, leanLiterals] };
 /** What is in the cache was made by these. */
 const COMPILER = createHash('sha256')
   .update(ts.version)
   .update(JSON.stringify(OPTIONS))
   .update(readFileSync(new URL('./plain-fields.mjs', import.meta.url)))
+  .update(readFileSync(new URL('./lean-literals.mjs', import.meta.url)))
   .digest('hex');
 
 /** File -> text of everything the simulator is made of, as it is now. */
