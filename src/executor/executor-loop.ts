@@ -294,6 +294,13 @@ export class ExecutorLoop {
 
 const NOTHING_PLANNED: StepPlan = { context: [], generation: [], held: [] };
 
-function* requestsOf(entries: Iterable<Entry>): Iterable<LlmRequest> {
+const NO_REQUESTS: readonly LlmRequest[] = [];
+
+/** Most steps have prompts or decodes, not both. */
+function requestsOf(entries: ReadonlySet<Entry>): Iterable<LlmRequest> {
+  return entries.size === 0 ? NO_REQUESTS : wanted(entries);
+}
+
+function* wanted(entries: ReadonlySet<Entry>): Iterable<LlmRequest> {
   for (const entry of entries) if (!entry.request.cancelRequested) yield entry.request;
 }
