@@ -78,9 +78,10 @@ export class CacheAdmission implements CapacityPort {
         { details: { request: request.id, tokens, blocks, slotCount: group.slotCount, group: index } },
       );
     });
+    const promptLen = request.promptTokens.length;
     this.#cache.assertFits?.(request.id, {
-      promptLen: request.promptTokens.length,
-      firstToken: firstTokenOf(request),
+      promptLen,
+      ...(roleOf(request) === 'generation' ? { firstToken: promptLen } : {}),
     });
   }
 
@@ -187,11 +188,11 @@ export class CacheAdmission implements CapacityPort {
 
   #promptOf(request: LlmRequest): CachePrompt {
     const promptLen = request.promptTokens.length;
-    const firstToken = firstTokenOf(request);
-    const { blockHashes, tokens } = this.#options.contents.take(request);
-    return tokens === undefined
-      ? { promptLen, firstToken, blockHashes }
-      : { promptLen, firstToken, blockHashes, tokens };
+    return {
+      promptLen,
+      ...this.#options.contents.take(request),
+      ...(roleOf(request) === 'generation' ? { firstToken: promptLen } : {}),
+    };
   }
 
   #demands(request: LlmRequest): readonly number[] {
@@ -241,11 +242,6 @@ export class CacheAdmission implements CapacityPort {
       this.#committed[index] = (this.#committed[index] as number) + sign * blocks;
     });
   }
-}
-
-/** The first token computed here: what a generation server is sent covers the whole prompt. */
-function firstTokenOf(request: LlmRequest): number {
-  return roleOf(request) === 'generation' ? request.promptTokens.length : 0;
 }
 
 /** Tokens whose KV this server holds at most: the last generated token is never fed back. */
