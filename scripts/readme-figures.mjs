@@ -134,6 +134,29 @@ function dispatchFigures() {
   });
 }
 
+/** How long the event loop was ever held up. */
+function sessionsFigures() {
+  return newestResults('sessions').flatMap((result) => {
+    const rows = result.output.results.map((row) => [
+      row.variant,
+      row.sessions,
+      Math.round(row.requestsPerSecond),
+      row.loopDelayMs.p99.toFixed(2),
+      row.loopDelayMs.max.toFixed(2),
+      ...[row.turns.wallMs, row.turns.cpuMs].map((turn) => turn?.max.toFixed(2) ?? '-'),
+      row.turns.garbageCollection.maxMs.toFixed(2),
+      row.heapBytesPerSession === null ? '-' : Math.round(row.heapBytesPerSession),
+    ]);
+    const head = ['row', 'requests at once', 'requests/s', 'loop delay p99', 'max', 'longest turn', 'of a core'];
+    return [
+      ...table([...head, 'longest collection', 'heap bytes/session'], rows),
+      '',
+      where(result).replace('](bench/', '](../bench/'),
+      '',
+    ];
+  });
+}
+
 /** A replay of a whole trace; its JSON is kept without the samples of the requests. */
 function traceFigures() {
   return newestResults('trace').flatMap((result) => {
@@ -173,7 +196,7 @@ const SECTIONS = {
 
 const DOCUMENTS = {
   'README.md': SECTIONS,
-  'docs/bench.md': { prefix: prefixFigures, trace: traceFigures },
+  'docs/bench.md': { prefix: prefixFigures, trace: traceFigures, sessions: sessionsFigures },
   'docs/gpu.md': { 'gpu-bars': bars, 'gpu-turns': turns, 'gpu-proofs': gpuProofs, 'path-costs': pathCosts },
   // Not a document, but as much of a copy.
   'native/test/measured_path_order.inc': { 'path-order': pathOrder },

@@ -40,6 +40,8 @@ interface Growth {
   readonly missing: number;
 }
 
+const NO_GROWTH: readonly Growth[] = [];
+
 /**
  * Role: what the two reference managers share: slots by request, prefix reuse, pins, windows, moves between pages.
  * Why: they differ only in when they take blocks and when they let them go (`CacheAllocation`).
@@ -122,9 +124,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
     const { growths, fits } = this.#planGrowth(resident, endToken, firstToken);
     if (!fits) return true;
     let left = false;
-    this.#groups.forEach((pages, index) => {
-      const growth = growths[index] as Growth;
-      this.#grow(request, resident, pages, index, growth, blocks);
+    growths.forEach((growth, index) => {
+      this.#grow(request, resident, index, growth, blocks);
       left ||= growth.missing > blocks;
     });
     this.#moves.flush();
@@ -138,8 +139,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
     if (firstToken !== undefined && firstToken > resident.computedEnd) {
       resident.received = { begin: resident.computedEnd, end: firstToken };
     }
-    this.#groups.forEach((pages, index) => {
-      this.#grow(request, resident, pages, index, growths[index] as Growth, Infinity);
+    growths.forEach((growth, index) => {
+      this.#grow(request, resident, index, growth, Infinity);
     });
     resident.endBlock = endBlock;
     this.#moves.flush();
@@ -273,7 +274,7 @@ export abstract class PagedCacheManager implements KvCacheManager {
     return { event, done };
   }
 
-  /** `endBlock`: the blocks that were asked for by then. */
+  /** `endBlock`: the blocks that were asked for by then. No growths: every table reaches that far, as in most decode steps. */
   #planGrowth(
     resident: Resident,
     endToken: number,
@@ -290,6 +291,11 @@ export abstract class PagedCacheManager implements KvCacheManager {
     const endBlock = Math.max(resident.endBlock, blocksCovering(tokens, this.tokensPerBlock));
     const extra = tokens >= promptLen ? speculativeTokens : 0;
     const tableEnd = Math.max(endBlock, blocksCovering(tokens + extra, this.tokensPerBlock));
+    const isThere = this.#groups.every((pages, index) => {
+      const { end } = resident.tables[index] as BlockTable;
+      return tableEnd <= end || (pages.isState && end > 0);
+    });
+    if (isThere) return { growths: NO_GROWTH, fits: true, endBlock };
     const growths = this.#groups.map((pages, index) =>
       this.#growth(pages, resident.tables[index] as BlockTable, tableEnd, firstToken ?? resident.computedEnd),
     );
@@ -315,14 +321,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
   }
 
   /** @param most blocks to allocate now */
-  #grow(
-    request: RequestId,
-    resident: Resident,
-    pages: GroupPages,
-    index: number,
-    { begin, end }: Growth,
-    most: number,
-  ): void {
+  #grow(request: RequestId, resident: Resident, index: number, { begin, end }: Growth, most: number): void {
+    const pages = this.#groups[index] as GroupPages;
     const table = resident.tables[index] as BlockTable;
     const { slots } = pages;
     const pin = this.#pins.get(request);
@@ -345,13 +345,14 @@ export abstract class PagedCacheManager implements KvCacheManager {
     if (resident.failure !== null || !this.#moves.isOver(resident.readyAfter) || !this.#reuse.isPossible) return;
     const { prompt, tables, publishedEnd } = resident;
     const end = Math.min(blocksFilledBy(resident.computedEnd, this.tokensPerBlock), prompt.blockHashes.length);
+    if (end <= publishedEnd) return;
     this.#groups.forEach((pages, index) => {
       for (let ordinal = publishedEnd; ordinal < end; ordinal++) {
         const slot = (tables[index] as BlockTable).slotAt(ordinal);
         if (slot !== null && this.#isWhole(pages, ordinal, resident)) this.#reuse.publish(pages, prompt, ordinal, slot);
       }
     });
-    resident.publishedEnd = Math.max(publishedEnd, end);
+    resident.publishedEnd = end;
   }
 
   /** Not so where a transfer brought a part of the block only. */

@@ -35,12 +35,15 @@ type Source = { readonly slot: number } | { readonly hostSlot: number };
  * Ordering: everything a hit needs is held before the first slot is allocated for it, so that it cannot evict its own content.
  */
 export class PrefixReuse {
+  /** Recurrent state is not kept per block: what was computed before cannot be resumed from, so nothing of it is taken. */
+  readonly isPossible: boolean;
   readonly #groups: readonly GroupPages[];
   readonly #matcher: PrefixMatcher;
   readonly #parts: PartialIndex | null;
   readonly #tokensPerBlock: number;
 
   constructor(groups: readonly GroupPages[], parts: PartialIndex | null, tokensPerBlock: number) {
+    this.isPossible = groups.every((pages) => !pages.isState);
     this.#groups = groups;
     this.#matcher = new PrefixMatcher(groups);
     this.#parts = parts;
@@ -81,11 +84,6 @@ export class PrefixReuse {
     const begin = ordinal * this.#tokensPerBlock;
     // A copy: the index outlives the prompt.
     this.#parts.add(hash, parentHash(prompt, ordinal), prompt.tokens.slice(begin, begin + this.#tokensPerBlock));
-  }
-
-  /** Recurrent state is not kept per block: what was computed before cannot be resumed from, so nothing of it is taken. */
-  get isPossible(): boolean {
-    return this.#groups.every((pages) => !pages.isState);
   }
 
   /** Finds `blocks` more blocks of a prompt that is taken next. @returns true when none is left */

@@ -145,11 +145,10 @@ export class DisaggAttempt {
 
   #onToken(token: number, index: number): void {
     if (this.#phase === 'ended') return;
-    const { guard, clock } = this.#o;
+    const { guard } = this.#o;
     const error = guard.run(`onToken of request ${this.id}`, () => this.#o.onToken(token, index));
     if (error === null) return;
-    const decided = { decidedBy: 'generation', refused: false, endedAtMs: clock.now() } as const;
-    this.#end({ ...decided, outcome: 'failed', outputTokens: [], error });
+    this.#end(this.#ending('generation', 'failed', [], error));
   }
 
   #onDone(side: Side, result: ServerResult, refused = false): void {
@@ -162,19 +161,28 @@ export class DisaggAttempt {
 
   #judge(side: Side, result: ServerResult, refused: boolean): void {
     const { outcome, outputTokens, error } = result;
-    const decided = { decidedBy: side, refused, endedAtMs: this.#o.clock.now() };
     if (side === 'generation' && outcome === 'completed') {
-      this.#complete({ ...decided, outcome, outputTokens, error: null });
+      this.#complete(this.#ending(side, outcome, outputTokens, null, refused));
     } else if (this.#phase === 'cancelling') {
       // What else goes wrong while the user's cancel is under way is of no interest to the user.
       const isCut = side === 'generation' && this.#contextUsage !== null;
-      if (isCut || this.#running.size === 0) this.#end({ ...decided, outcome: 'cancelled', outputTokens, error: null });
+      if (isCut || this.#running.size === 0) this.#end(this.#ending(side, 'cancelled', outputTokens, null, refused));
     } else if (outcome !== 'completed') {
-      this.#end({ ...decided, outcome, outputTokens, error });
+      this.#end(this.#ending(side, outcome, outputTokens, error, refused));
     } else if (this.#o.scheduleStyle === 'context_first' && !this.#answered) {
       const lost = new InternalError(`${this.#o.context.name} ended request ${this.id} without an answer`);
-      this.#end({ ...decided, outcome: 'failed', outputTokens: [], error: lost });
+      this.#end(this.#ending(side, 'failed', [], lost, refused));
     }
+  }
+
+  #ending(
+    decidedBy: Side,
+    outcome: RequestOutcome,
+    outputTokens: readonly number[],
+    error: KvTransceiverError | null,
+    refused = false,
+  ): Ending {
+    return { outcome, outputTokens, error, decidedBy, refused, endedAtMs: this.#o.clock.now() };
   }
 
   #noteUsage(usage: PromptUsage | null | undefined): void {
@@ -200,11 +208,13 @@ export class DisaggAttempt {
     this.#end(ending);
   }
 
-  #end(result: Ending): void {
+  #end(ending: Ending): void {
     this.#phase = 'ended';
-    this.#resolveResult({ ...result, cachedTokens: this.#contextUsage?.cachedTokens ?? 0 });
+    const { outcome, outputTokens, error, decidedBy, refused, endedAtMs } = ending;
+    const cachedTokens = this.#contextUsage?.cachedTokens ?? 0;
+    this.#resolveResult({ outcome, outputTokens, error, decidedBy, refused, endedAtMs, cachedTokens });
     // A completed generation has every page; its context server is about to hear the same.
-    if (result.outcome !== 'completed') this.#cancelBoth();
+    if (outcome !== 'completed') this.#cancelBoth();
   }
 
   #cancelBoth(): void {

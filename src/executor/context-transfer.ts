@@ -51,11 +51,12 @@ export class ContextTransfer {
    * @returns true when prompts are left to look at, so that another turn should come soon
    */
   prepare(): boolean {
-    const fresh = this.#fresh.splice(0, POLLS_PER_TURN);
+    const waiting = this.#o.table.in('DISAGG_CONTEXT_WAIT_SCHEDULER');
+    const fresh = this.#fresh.length === 0 ? this.#fresh : this.#fresh.splice(0, POLLS_PER_TURN);
     for (const entry of fresh) this.#poll(entry);
     if (this.#cursor === null && this.#isDue) {
       this.#isDue = false;
-      this.#cursor = this.#o.table.in('DISAGG_CONTEXT_WAIT_SCHEDULER').values();
+      if (waiting.size > 0) this.#cursor = waiting.values();
     }
     for (let polls = fresh.length; this.#cursor !== null && polls < POLLS_PER_TURN; polls++) {
       const next = this.#cursor.next();

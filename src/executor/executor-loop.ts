@@ -83,17 +83,32 @@ export class ExecutorLoop {
     return this.#parted;
   }
 
-  /** Runs until the loop was told to end and every request has. Never rejects. */
+  /**
+   * Runs until the loop was told to end and every request has. Never rejects.
+   * Most turns find nothing in most stages, which costs some comparisons: only a stage that has something to do is awaited.
+   */
   async run(): Promise<void> {
-    const { turns, ranks, pipeline } = this.#o;
+    const { turns, ranks, pipeline, wake } = this.#o;
     // Whoever made the executor goes on before the first turn.
     await turns.nextTurn();
     // The first exchange is entered when some rank has a request: the other ranks may start a while later.
-    if (ranks !== null) await this.#rest();
+    if (ranks !== null) await this.#restTogether(ranks);
     while (!this.#ended()) {
       this.#turns += 1;
-      if ((await this.#turn()) || !pipeline.isEmpty) await turns.nextTurn();
-      else if (!this.#ended()) await this.#rest();
+      let acted = false;
+      try {
+        const isOver = this.#mustSettle() && (await this.#settle());
+        acted = isOver || (this.#mayPlan() ? await this.#plan() : this.#failIfStuck());
+      } catch (cause) {
+        await this.#recover(cause);
+      }
+      if (acted || !pipeline.isEmpty) await turns.nextTurn();
+      else if (this.#ended()) break;
+      else if (ranks !== null) await this.#restTogether(ranks);
+      else {
+        await this.#sleep();
+        wake.clear();
+      }
     }
     // The others must not wait for a rank that is gone.
     if (ranks?.hasParted === false)
@@ -132,55 +147,76 @@ export class ExecutorLoop {
     return this.#phase !== 'open' && this.liveCount === 0 && this.#o.pipeline.isEmpty;
   }
 
-  /** Sleeps until there may be something to do; with several ranks, until there is something to tell or to hear. Never rejects. */
-  async #rest(): Promise<void> {
-    const { ranks, wake, context, generation, housekeepingIntervalMs } = this.#o;
+  /** Until there may be something to do; before the next look at everything, `wake` is to be cleared. Undefined: now. Never rejects. */
+  #sleep(): Promise<void> | undefined {
+    const { wake, context, housekeepingIntervalMs } = this.#o;
     try {
-      ranks?.rest();
+      context.activity();
+      return wake.isRaised ? undefined : wake.wait(this.liveCount > 0 ? housekeepingIntervalMs : null);
+    } catch (cause) {
+      return this.#recover(cause);
+    }
+  }
+
+  /** Several ranks: until there is something to tell or to hear. Never rejects. */
+  async #restTogether(ranks: RankConsensus): Promise<void> {
+    const { wake, generation } = this.#o;
+    try {
+      ranks.rest();
       do {
-        if (!wake.isRaised) await wake.wait(this.liveCount > 0 ? housekeepingIntervalMs : null);
+        await this.#sleep();
         wake.clear();
-        context.activity();
-        ranks?.look();
+        ranks.look();
         generation.postDelayed();
-      } while (ranks !== null && !ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
+      } while (!ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
     } catch (cause) {
       await this.#recover(cause);
     }
   }
 
-  /**
-   * Most turns find nothing to do in most stages, which costs a comparison each: an await is for what takes time.
-   * @returns true when something was launched or ended, so that another turn may find work at once. Never rejects
-   */
-  async #turn(): Promise<boolean> {
-    const { ranks, outcomes, pipeline, context, wake, generation } = this.#o;
-    try {
-      if (ranks === null) {
-        const settled = outcomes.take();
-        if (settled.length > 0) await outcomes.apply(settled);
-      } else if (await this.#crossEndedAll(ranks)) return true;
-      if (generation.hasArrivals) await generation.finishArrivals();
-      if (ranks === null && outcomes.hasCancels) await outcomes.cancelPending();
-      if (this.#phase === 'aborting') {
-        await this.#abort(ranks);
+  /** Something has ended or arrived, or is to be ended. Several ranks agree on that in each turn. */
+  #mustSettle(): boolean {
+    const { ranks, outcomes, generation } = this.#o;
+    return ranks !== null || outcomes.look() || generation.hasArrivals || this.#phase === 'aborting';
+  }
+
+  /** @returns true when every request has ended: the loop aborts, or the ranks parted */
+  async #settle(): Promise<boolean> {
+    const { ranks, outcomes, generation, pipeline } = this.#o;
+    if (ranks === null) await outcomes.apply();
+    else {
+      ranks.look();
+      if (this.#phase !== 'aborting') await ranks.cross({ leaving: false });
+      if (ranks.hasParted) {
+        if (this.#parted !== null) await pipeline.abandon(this.#parted);
         return true;
       }
-      // What is left to look at has the next turn.
-      if (ranks === null && context.prepare()) wake.raise();
-      const morePosts = generation.mayPost() && (await generation.postReceives());
-      const launched = this.#mayLaunch() && (await this.#launch());
-      if (pipeline.isEmpty) return launched || morePosts || this.#failIfStuck();
-      if (pipeline.isFull || !launched || (ranks === null && pipeline.hasStumbled)) await this.#endOldest(ranks);
-      return true;
-    } catch (cause) {
-      await this.#recover(cause);
-      return false;
+      // Not while the exchange is being applied: a slice that cannot be sent on this rank alone is for the next one.
+      if (pipeline.hasUnsent) await pipeline.sendOldest();
     }
+    if (generation.hasArrivals) await generation.finishArrivals();
+    if (ranks === null && outcomes.hasCancels) await outcomes.cancelPending();
+    if (this.#phase !== 'aborting') return false;
+    await this.#abort(ranks);
+    return true;
   }
 
-  async #endOldest(ranks: RankConsensus | null): Promise<void> {
-    const { pipeline } = this.#o;
+  /** There is something to post, to launch or to read. Several ranks plan in each turn, also that there is nothing. */
+  #mayPlan(): boolean {
+    const { ranks, context, generation, pipeline, wake } = this.#o;
+    if (ranks !== null) return true;
+    // What is left to look at has the next turn.
+    if (context.prepare()) wake.raise();
+    return generation.hasWaiting || this.#hasSchedulable || !pipeline.isEmpty;
+  }
+
+  /** @returns true when something was launched or ended, so that another turn may find work at once */
+  async #plan(): Promise<boolean> {
+    const { ranks, pipeline, generation } = this.#o;
+    const morePosts = generation.mayPost() && (await generation.postReceives());
+    const launched = this.#mayLaunch() && (await this.#launch());
+    if (pipeline.isEmpty) return launched || morePosts || this.#failIfStuck();
+    if (!pipeline.isFull && launched && (ranks !== null || !pipeline.hasStumbled)) return true;
     const error = await pipeline.read();
     // Several ranks: it is retired by the next turn, when all of them know how it went.
     if (ranks !== null) ranks.computed(error);
@@ -188,20 +224,7 @@ export class ExecutorLoop {
       await pipeline.retire(null);
       if (pipeline.hasUnsent) await pipeline.sendOldest();
     }
-  }
-
-  /** @returns true when the ranks parted, so that every request has ended */
-  async #crossEndedAll(ranks: RankConsensus): Promise<boolean> {
-    const { pipeline } = this.#o;
-    ranks.look();
-    if (this.#phase !== 'aborting') await ranks.cross({ leaving: false });
-    if (ranks.hasParted) {
-      if (this.#parted !== null) await pipeline.abandon(this.#parted);
-      return true;
-    }
-    // Not while the exchange is being applied: a slice that cannot be sent on this rank alone is for the next one.
-    if (pipeline.hasUnsent) await pipeline.sendOldest();
-    return false;
+    return true;
   }
 
   async #abort(ranks: RankConsensus | null): Promise<void> {
@@ -212,11 +235,16 @@ export class ExecutorLoop {
     await this.#o.pipeline.abandon(error);
   }
 
+  get #hasSchedulable(): boolean {
+    const { table } = this.#o;
+    return table.in('GENERATION_IN_PROGRESS').size + table.in('CONTEXT_INIT').size > 0;
+  }
+
   #mayLaunch(): boolean {
-    const { table, ranks, pipeline } = this.#o;
+    const { ranks, pipeline } = this.#o;
     // Several ranks do not know of each other's until they exchange how the step went, and must go on alike.
     if (pipeline.isFull || (ranks === null && pipeline.hasStumbled)) return false;
-    if (table.in('GENERATION_IN_PROGRESS').size + table.in('CONTEXT_INIT').size > 0) return true;
+    if (this.#hasSchedulable) return true;
     ranks?.planned(NOTHING_PLANNED);
     return false;
   }
@@ -232,8 +260,9 @@ export class ExecutorLoop {
       // Before its first forward, and before the pages that it waits for are there.
       if (entry !== undefined && request.chunkEnd === request.prepopulatedLen) context.sendEarlyPrefix(entry);
     }
-    if (await pipeline.launch(plan)) return true;
-    return plan.context.length + plan.generation.length > 0;
+    if (plan.context.length + plan.generation.length === 0) return false;
+    await pipeline.launch(plan);
+    return true;
   }
 
   /** The head of the line lacks blocks and nobody is left who could give any back: waiting would never end. */
@@ -265,6 +294,13 @@ export class ExecutorLoop {
 
 const NOTHING_PLANNED: StepPlan = { context: [], generation: [], held: [] };
 
-function* requestsOf(entries: Iterable<Entry>): Iterable<LlmRequest> {
+const NO_REQUESTS: readonly LlmRequest[] = [];
+
+/** Most steps have prompts or decodes, not both. */
+function requestsOf(entries: ReadonlySet<Entry>): Iterable<LlmRequest> {
+  return entries.size === 0 ? NO_REQUESTS : wanted(entries);
+}
+
+function* wanted(entries: ReadonlySet<Entry>): Iterable<LlmRequest> {
   for (const entry of entries) if (!entry.request.cancelRequested) yield entry.request;
 }

@@ -50,10 +50,15 @@ export class GenerationTransfer {
     this.#o = options;
   }
 
-  /** Posts what waited for its pages only. @returns true when there are others that `postReceives` may let in */
+  /** There are receives that were not let in. */
+  get hasWaiting(): boolean {
+    return this.#o.table.in('DISAGG_GENERATION_INIT').size > 0;
+  }
+
+  /** Posts what waited for its pages only. @returns whether there are others that `postReceives` may let in */
   mayPost(): boolean {
     this.postDelayed();
-    if (this.#o.table.in('DISAGG_GENERATION_INIT').size > 0) return true;
+    if (this.hasWaiting) return true;
     this.#o.ranks?.receivesPlanned([]);
     return false;
   }

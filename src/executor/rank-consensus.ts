@@ -323,18 +323,20 @@ export class RankConsensus {
   }
 
   #apply(reports: readonly RankReport[]): void {
-    if (!reports.some(hasNews)) return;
-    const changed = new Set<RequestId>();
+    const news: { readonly rank: number; readonly report: RankReport }[] = [];
     reports.forEach((report, rank) => {
-      for (const offer of report.offered) this.#offers.offered(rank, offer);
+      if (hasNews(report)) news.push({ rank, report });
     });
-    reports.forEach((report, rank) => {
+    if (news.length === 0) return;
+    const changed = new Set<RequestId>();
+    for (const { rank, report } of news) for (const offer of report.offered) this.#offers.offered(rank, offer);
+    for (const { rank, report } of news) {
       for (const id of report.drained) this.#drainedOn(rank, id);
       for (const id of report.ready) this.#verdicts.get(id)?.ready.add(rank);
       for (const ending of report.ended) this.#endedOn(rank, ending, changed);
-    });
-    for (const { cancelled } of reports) {
-      for (const id of cancelled) {
+    }
+    for (const { report } of news) {
+      for (const id of report.cancelled) {
         const verdicts = this.#verdicts.get(id);
         if (verdicts === undefined) this.#offers.end(id, { error: null });
         else {
@@ -344,7 +346,7 @@ export class RankConsensus {
       }
     }
     for (const id of changed) this.#decide(id);
-    for (const { ready } of reports) for (const id of ready) this.#schedulable(id);
+    for (const { report } of news) for (const id of report.ready) this.#schedulable(id);
     for (const taken of this.#offers.take()) {
       if (taken.end === null) this.#take(taken);
       else this.#end(taken);

@@ -4,8 +4,8 @@ import type { OfferedRequest } from '../rank-group/rank-report.js';
 import { RankSet } from '../rank-group/rank-set.js';
 import { BoundedMap } from '../session/bounded-map.js';
 import type { RequestEvents } from './executor-events.js';
-import type { LlmRequest } from './request.js';
-import { transferKey } from './request-table.js';
+import { type LlmRequest, requestKey } from './request.js';
+import { roleOf } from './request-states.js';
 
 /** Offers that ended before every rank knew them, remembered for the ranks that come late. */
 const REMEMBERED_OFFERS = 65_536;
@@ -68,9 +68,12 @@ export class RankOffers {
 
   /** Looked for among those that not all ranks have: few, and for a moment. */
   ownAs(request: LlmRequest): LlmRequest | undefined {
-    const key = transferKey(request);
-    if (key === null) return undefined;
-    for (const own of this.#own.values()) if (transferKey(own.request) === key) return own.request;
+    const role = roleOf(request);
+    // It never leaves this server.
+    if (role === 'aggregate') return undefined;
+    const key = requestKey(request);
+    for (const own of this.#own.values())
+      if (requestKey(own.request) === key && roleOf(own.request) === role) return own.request;
     return undefined;
   }
 

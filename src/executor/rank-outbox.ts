@@ -62,11 +62,16 @@ export class RankOutbox {
   }
 
   /** The next report. What exceeds its bounds stays for the one after. */
-  take(check: StepCheck, step: Pick<RankReport, 'afterRest' | 'leaving' | 'forwardError'>): RankReport {
+  take(
+    check: StepCheck,
+    { afterRest, leaving, forwardError }: Pick<RankReport, 'afterRest' | 'leaving' | 'forwardError'>,
+  ): RankReport {
     this.#step += 1;
     return {
       step: this.#step,
-      ...step,
+      afterRest,
+      leaving,
+      forwardError,
       check,
       offered: oldest(this.#offered, this.#limit),
       cancelled: oldest(this.#cancelled, this.#limit),

@@ -30,7 +30,7 @@ export interface Entry {
 export class RequestTable {
   readonly #entries = new Map<RequestId, Entry>();
   /** By what both servers know them by; of those that end without having been taken, none. */
-  readonly #transfers = new Map<string, Entry>();
+  readonly #transfers = { context: new Map<bigint, Entry>(), generation: new Map<bigint, Entry>() };
   readonly #queues = new Map<RequestState, Set<Entry>>(
     (Object.keys(REQUEST_TRANSITIONS.transitions) as RequestState[]).map((state) => [state, new Set<Entry>()]),
   );
@@ -73,8 +73,8 @@ export class RequestTable {
       outcome: null,
     };
     this.#entries.set(request.id, entry);
-    const key = transferKey(request);
-    if (key !== null && this.transferOf(request) === undefined) this.#transfers.set(key, entry);
+    if (entry.role !== 'aggregate' && this.transferOf(request) === undefined)
+      this.#transfers[entry.role].set(requestKey(request), entry);
     this.in(request.state).add(entry);
     return entry;
   }
@@ -87,8 +87,8 @@ export class RequestTable {
 
   /** The live request of the same role and disaggregated id, whose transfer this one's would be taken for. */
   transferOf(request: LlmRequest): Entry | undefined {
-    const key = transferKey(request);
-    const entry = key === null ? undefined : this.#transfers.get(key);
+    const role = roleOf(request);
+    const entry = role === 'aggregate' ? undefined : this.#transfers[role].get(requestKey(request));
     return entry?.outcome === null ? entry : undefined;
   }
 
@@ -137,8 +137,11 @@ export class RequestTable {
 
   remove(entry: Entry): void {
     this.#entries.delete(entry.request.id);
-    const key = transferKey(entry.request);
-    if (key !== null && this.#transfers.get(key) === entry) this.#transfers.delete(key);
+    if (entry.role !== 'aggregate') {
+      const transfers = this.#transfers[entry.role];
+      const key = requestKey(entry.request);
+      if (transfers.get(key) === entry) transfers.delete(key);
+    }
     this.#leave(entry);
     this.#cancelling.delete(entry);
   }
@@ -150,10 +153,4 @@ export class RequestTable {
       this.#receivingBlocks -= promptBlocks(request, this.#tokensPerBlock);
     }
   }
-}
-
-/** Null for a request that never leaves this server. */
-export function transferKey(request: LlmRequest): string | null {
-  const role = roleOf(request);
-  return role === 'aggregate' ? null : `${role}:${requestKey(request)}`;
 }

@@ -59,16 +59,14 @@ export class StepPipeline {
     return this.#steps.at(-1)?.flight.forward === null;
   }
 
-  /** @returns false when the plan came to nothing */
-  async launch(plan: StepPlan): Promise<boolean> {
-    if (plan.context.length + plan.generation.length === 0) return false;
+  /** What ended meanwhile is left out; when that is all of it, there is no step. */
+  async launch(plan: StepPlan): Promise<void> {
     const startedAtMs = this.#clock.now();
     const flight = await this.#forward.launch(plan);
-    if (flight === null) return false;
+    if (flight === null) return;
     this.#launched += 1;
     this.#steps.push({ number: this.#launched, startedAtMs, flight, isSent: false, result: null });
     if (this.hasUnsent) await this.sendOldest();
-    return true;
   }
 
   /** The oldest step has prompts, and their slices were not submitted. */

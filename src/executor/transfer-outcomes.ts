@@ -19,20 +19,22 @@ export interface TransferOutcomesOptions {
 /** Role: on a server of one rank, what settled transfers and users' cancels do to requests. Several ranks agree on it: `RankConsensus`. */
 export class TransferOutcomes {
   readonly #o: TransferOutcomesOptions;
+  #settled: readonly Settled[] = [];
 
   constructor(options: TransferOutcomesOptions) {
     this.#o = options;
   }
 
-  /** What settled since the last call, for `apply`. */
-  take(): readonly Settled[] {
-    return this.#o.transceiver.takeSettled();
+  /** Collects what settled. @returns false when there is nothing to do for `apply` and `cancelPending` */
+  look(): boolean {
+    this.#settled = this.#o.transceiver.takeSettled();
+    return this.#settled.length > 0 || this.hasCancels;
   }
 
   /** In portions: thousands that end at once must not hold up the event loop. */
-  async apply(outcomes: readonly Settled[]): Promise<void> {
+  async apply(): Promise<void> {
     const { turns, table, endings } = this.#o;
-    for (const settled of outcomes) {
+    for (const settled of this.#settled) {
       if (turns.isSpentBySmall()) await turns.nextTurn();
       const entry = table.find(settled.request);
       // An ended request: its outcome was decided here, and the ledger alone says when its pages are free.

@@ -1,4 +1,4 @@
-import type { Clock } from '../clock.js';
+import type { Clock, Timer } from '../clock.js';
 
 /**
  * Role: lets a loop sleep until something happened: `wait` unless it is raised, then `clear`, then look at everything.
@@ -7,6 +7,7 @@ import type { Clock } from '../clock.js';
 export class WakeSignal {
   readonly #clock: Clock;
   #isRaised = false;
+  #timer: Timer | null = null;
   #wake: (() => void) | null = null;
 
   constructor(clock: Clock) {
@@ -18,23 +19,24 @@ export class WakeSignal {
   }
 
   raise(): void {
+    if (this.#isRaised) return;
     this.#isRaised = true;
+    this.#timer?.cancel();
     this.#wake?.();
   }
 
   clear(): void {
     this.#isRaised = false;
+    this.#timer = null;
     this.#wake = null;
   }
 
   /** Resolves at the next `raise`, or after `timeoutMs` (null = no limit). */
   wait(timeoutMs: number | null): Promise<void> {
-    return new Promise((resolve) => {
-      const timer = timeoutMs === null ? null : this.#clock.setTimer(timeoutMs, resolve);
-      this.#wake = () => {
-        timer?.cancel();
-        resolve();
-      };
+    const woken = new Promise<void>((resolve) => {
+      this.#wake = resolve;
     });
+    if (timeoutMs !== null) this.#timer = this.#clock.setTimer(timeoutMs, () => this.#wake?.());
+    return woken;
   }
 }
