@@ -112,7 +112,7 @@ export class WatchedCache implements KvCacheManager {
     const runs = this.layerGroups.map((_, group) => {
       const run = this.#inner.getBlockIdsRange(request, group, 0, end);
       for (const slot of run.slots) this.#at(group, slot).owners += 1;
-      return { begin: run.begin, slots: [...run.slots] };
+      return { begin: run.begin, slots: listOf(run.slots) };
     });
     this.#residents.set(request, { prompt, runs, computedEnd: result.prepopulatedLen });
     return result;
@@ -238,7 +238,7 @@ export class WatchedCache implements KvCacheManager {
       for (let ordinal = Math.max(oldEnd, run.begin); ordinal < end; ordinal++)
         this.#allocated(request, group, run.slots[ordinal - run.begin] as number, pinned, ordinal);
       old.begin = run.begin;
-      old.slots = [...run.slots];
+      old.slots = listOf(run.slots);
     });
   }
 
@@ -290,4 +290,11 @@ export class WatchedCache implements KvCacheManager {
   #at(group: number, slot: number): SlotAccount {
     return this.#slots[group]?.[slot] as SlotAccount;
   }
+}
+
+/** As `[...slots]`, which is slow on numbers of one type. */
+function listOf(slots: Int32Array): number[] {
+  const list: number[] = [];
+  for (let index = 0; index < slots.length; index++) list.push(slots[index] as number);
+  return list;
 }
