@@ -213,7 +213,7 @@ export class WatchedCache implements KvCacheManager {
         idle += 1;
         const right = account.hash === null ? null : expectedPage(account.hash, group);
         if (account.hash !== null && right === null) continue;
-        const wrong = this.#page(group, slot).findIndex((word, index) => word !== (right?.[index] ?? POISON));
+        const wrong = firstOther(this.#page(group, slot), right);
         if (wrong >= 0)
           this.#violation('I3 stray byte', `slot ${slot} of group ${group} is idle and word ${wrong} was changed`);
       }
@@ -297,4 +297,10 @@ function listOf(slots: Int32Array): number[] {
   const list: number[] = [];
   for (let index = 0; index < slots.length; index++) list.push(slots[index] as number);
   return list;
+}
+
+/** Where a page is not what it should be, which is POISON where nothing is said; -1 when it is. */
+function firstOther(page: Uint32Array, right: Uint32Array | null): number {
+  for (let index = 0; index < page.length; index++) if (page[index] !== (right?.[index] ?? POISON)) return index;
+  return -1;
 }
