@@ -1,5 +1,6 @@
 import { randomPlan } from './random-plan.js';
-import { type RunReport, runPlan } from './run-plan.js';
+import { runPlan } from './run-plan.js';
+import type { RunReport } from './run-report.js';
 
 export interface HuntResult {
   readonly lives: number;

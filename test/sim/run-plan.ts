@@ -1,9 +1,7 @@
 import { requestKey } from '../../src/executor/request.js';
 import { Cluster } from './cluster/cluster.js';
-import type { Ending } from './cluster/life.js';
 import { KNOWN_WITHIN_MS } from './cluster/settle-book.js';
 import type { SimServer } from './cluster/sim-server.js';
-import type { Violation } from './core/journal.js';
 import { NEVER_MS } from './parts/sim-agent.js';
 import type { WatchedTransceiver } from './parts/watched-transceiver.js';
 import {
@@ -15,23 +13,7 @@ import {
   type Plan,
   type RequestItem,
 } from './plan.js';
-
-export interface RunReport {
-  readonly seed: number;
-  readonly violations: readonly Violation[];
-  /** Of everything that happened: equal hashes are equal runs. */
-  readonly hash: string;
-  /** Request lives, those of the health check included. */
-  readonly lives: number;
-  readonly completed: number;
-  readonly events: number;
-  readonly virtualMs: number;
-  /** Filled when the run was told to tell. */
-  readonly story: readonly string[];
-  readonly counters: Readonly<Record<string, number>>;
-  /** What each side of each request of the plan was told. */
-  readonly endings: ReadonlyMap<number, readonly Ending[]>;
-}
+import { RunReport } from './run-report.js';
 
 export interface RunOptions {
   /** Write the story down. */
@@ -82,7 +64,7 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
     }
   };
   const failed = (): boolean => journal.violations.length > 0;
-  const finish = (): RunReport => report(cluster, plan, events);
+  const finish = (): RunReport => new RunReport(cluster, plan, events);
 
   const lastMs = lastActMs(plan);
   until(() => false, lastMs + 1);
@@ -436,32 +418,4 @@ function checkShutdown(cluster: Cluster, until: Until): void {
     const what = server.closed === null ? 'does not end' : `leaves ${server.closed.outstanding} outstanding`;
     cluster.journal.violation('I1 shutdown', `${server.name}: shutdown of an idle server ${what}`);
   }
-}
-
-function report(cluster: Cluster, plan: Plan, events: number): RunReport {
-  const { journal, lives, scheduler } = cluster;
-  return {
-    seed: plan.seed,
-    violations: journal.violations,
-    hash: journal.hash,
-    lives: lives.length,
-    completed: lives.filter((life) => life.completed).length,
-    events,
-    virtualMs: scheduler.now,
-    story: journal.lines,
-    get counters() {
-      return countersOf(cluster);
-    },
-    endings: new Map(lives.map((life) => [life.item.number, life.endings])),
-  };
-}
-
-/** Of every rank that ever ran. */
-function countersOf(cluster: Cluster): Record<string, number> {
-  const counters: Record<string, number> = {};
-  for (const host of cluster.hosts)
-    for (const server of host.history)
-      for (const [name, count] of Object.entries(server.transceiver.stats().counters))
-        counters[name] = (counters[name] ?? 0) + count;
-  return counters;
 }

@@ -30,6 +30,7 @@ export class Cluster {
   readonly fabric: SimFabric;
   readonly contexts: readonly SimHost[];
   readonly generations: readonly SimHost[];
+  readonly hosts: readonly SimHost[];
   readonly lives: Life[] = [];
   readonly book: SettleBook;
   readonly tickets: TicketBook;
@@ -89,10 +90,7 @@ export class Cluster {
       Array.from({ length: count }, (_, index) => this.#host({ side, index }, forward));
     this.contexts = boot('context', shape.contexts);
     this.generations = boot('generation', shape.generations);
-  }
-
-  get hosts(): readonly SimHost[] {
-    return [...this.contexts, ...this.generations];
+    this.hosts = [...this.contexts, ...this.generations];
   }
 
   /** Every rank that runs. */
@@ -129,7 +127,9 @@ export class Cluster {
   }
 
   #endpointOf(agent: SimAgent): string {
-    return this.servers.find((server) => server.agent === agent)?.endpoint ?? agent.name;
+    for (const { running } of this.hosts)
+      for (const server of running) if (server.agent === agent) return server.endpoint;
+    return agent.name;
   }
 
   /** From now on nothing goes wrong. */

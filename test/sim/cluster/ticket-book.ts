@@ -21,6 +21,8 @@ const NAMES: Readonly<Record<number, string>> = Object.fromEntries(
 
 /** What one process says of one ticket. */
 interface Word {
+  /** Of the process that says it. */
+  readonly incarnation: bigint;
   readonly rid: bigint;
   readonly ticket: bigint;
   readonly outcome: number;
@@ -55,11 +57,12 @@ interface Ended {
  */
 export class TicketBook {
   readonly #journal: Journal;
-  /** By incarnation and ticket: what a process said first. */
-  readonly #words = new Map<string, Word>();
+  /** By ticket: what each process said of it first. */
+  readonly #words = new Map<bigint, Word[]>();
   readonly #byRid = new Map<bigint, Word[]>();
   readonly #asked = new Map<bigint, Map<string, Asked>>();
-  readonly #ended = new Map<string, Ended>();
+  /** By request, then by the endpoint of the rank. */
+  readonly #ended = new Map<bigint, Map<string, Ended>>();
 
   constructor(journal: Journal) {
     this.#journal = journal;
@@ -81,6 +84,7 @@ export class TicketBook {
     if (bytes.length < REPORT_BYTES) return;
     const view = viewOf(bytes);
     const word: Word = {
+      incarnation: view.getBigUint64(INCARNATION_BYTES, true),
       rid: view.getBigUint64(ID_BYTES, true),
       ticket: view.getBigUint64(TICKET_BYTES, true),
       outcome: view.getUint8(OUTCOME_BYTE),
@@ -90,8 +94,8 @@ export class TicketBook {
       way,
       writer,
     };
-    const key = `${view.getBigUint64(INCARNATION_BYTES, true)}:${word.ticket}`;
-    const first = this.#words.get(key);
+    const ofTicket = this.#words.get(word.ticket);
+    const first = ofTicket?.find(({ incarnation }) => incarnation === word.incarnation);
     if (first !== undefined) {
       // A process that has no memory of the request says of a cancel CANCELLED and of a question REFUSED, whichever comes: nothing moved.
       const isNothing = [first, word].every(
@@ -107,11 +111,12 @@ export class TicketBook {
       first.drained ||= word.drained;
       return;
     }
-    this.#words.set(key, word);
+    if (ofTicket === undefined) this.#words.set(word.ticket, [word]);
+    else ofTicket.push(word);
     const words = this.#byRid.get(word.rid);
     if (words === undefined) this.#byRid.set(word.rid, [word]);
     else words.push(word);
-    const ended = this.#ended.get(`${word.rid}:${writer}`);
+    const ended = this.#ended.get(word.rid)?.get(writer);
     if (ended !== undefined) this.#compare(ended, word);
   }
 
@@ -125,7 +130,9 @@ export class TicketBook {
     const words = this.#byRid.get(rid) ?? [];
     if (settled.side === 'context') {
       const ended = { outcome: settled.outcome, server, isOneReceiver: rankCount(shape.generation) === 1 };
-      this.#ended.set(`${rid}:${endpoint}`, ended);
+      const ofRequest = this.#ended.get(rid);
+      if (ofRequest === undefined) this.#ended.set(rid, new Map([[endpoint, ended]]));
+      else ofRequest.set(endpoint, ended);
       for (const word of words) if (word.writer === endpoint) this.#compare(ended, word);
     } else if (settled.outcome === 'completed') {
       const pairs = [...(this.#asked.get(rid)?.values() ?? [])].filter(({ asker }) => asker === endpoint);

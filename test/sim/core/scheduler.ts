@@ -4,17 +4,18 @@ import { drainMicrotasks } from './microtasks.js';
 /** Hardware acts before software that wakes at the same moment. */
 export type Priority = 'hardware' | 'software';
 
+/** More than any run has events: whatever is hardware comes before all software. Small, so that an order is never a number on the heap. */
+const HARDWARE_FIRST = 0x4000_0000;
+
 /** Something that will happen. */
 export class SimEvent implements Timer {
-  at: number;
   readonly order: number;
   readonly owner: SimProcess | null;
   readonly run: () => void;
   readonly isTimer: boolean;
   cancelled = false;
 
-  constructor(at: number, order: number, owner: SimProcess | null, run: () => void, isTimer: boolean) {
-    this.at = at;
+  constructor(order: number, owner: SimProcess | null, run: () => void, isTimer: boolean) {
     this.order = order;
     this.owner = owner;
     this.run = run;
@@ -73,6 +74,8 @@ const TURN_MS = 0.02;
 export class Scheduler {
   now = 0;
   readonly #heap: SimEvent[] = [];
+  /** When each event of the heap happens. */
+  readonly #times: number[] = [];
   #nextOrder = 0;
   #onThrow: (error: unknown, owner: SimProcess | null) => void = (error) => {
     throw error;
@@ -92,17 +95,17 @@ export class Scheduler {
   }
 
   get nextAt(): number | null {
-    return this.#heap[0]?.at ?? null;
+    return this.#times[0] ?? null;
   }
 
   /** The clock of a process leaps: what its timers wait for comes earlier by as much. */
   jump(process: SimProcess, ms: number): void {
     process.offsetMs += ms;
     process.lostMs += ms;
-    const events = this.#heap.splice(0);
-    for (const event of events) {
-      if (event.owner === process && event.isTimer) event.at = Math.max(this.now, event.at - ms);
-      this.#insert(event);
+    const [events, times] = [this.#heap.splice(0), this.#times.splice(0)];
+    for (const [index, event] of events.entries()) {
+      const at = times[index] as number;
+      this.#insert(event, event.owner === process && event.isTimer ? Math.max(this.now, at - ms) : at);
     }
   }
 
@@ -116,19 +119,19 @@ export class Scheduler {
   /** Runs the next event. False when there is none, or it lies beyond `untilMs`. */
   step(untilMs: number): boolean {
     const event = this.#heap[0];
-    if (event === undefined || event.at > untilMs) return false;
+    const at = this.#times[0];
+    if (event === undefined || at === undefined || at > untilMs) return false;
     this.#pop();
     if (event.cancelled || event.owner?.state === 'dead') return true;
     if (event.owner?.state === 'stopped') {
       // What waited happens when it goes on, in the old order: what its hardware had queued first.
-      if (event.at < event.owner.resumesAt) {
-        event.at = event.owner.resumesAt;
-        this.#insert(event);
+      if (at < event.owner.resumesAt) {
+        this.#insert(event, event.owner.resumesAt);
         return true;
       }
       event.owner.state = 'running';
     }
-    if (event.at > this.now) this.now = event.at;
+    if (at > this.now) this.now = at;
     if (event.isTimer) event.cancel();
     try {
       event.run();
@@ -140,44 +143,54 @@ export class Scheduler {
   }
 
   #push(delayMs: number, owner: SimProcess | null, run: () => void, priority: Priority, isTimer: boolean): SimEvent {
-    const order = this.#nextOrder++ + (priority === 'hardware' ? -1e12 : 0);
-    const event = new SimEvent(this.now + delayMs, order, owner, run, isTimer);
-    this.#insert(event);
+    const order = this.#nextOrder++ - (priority === 'hardware' ? HARDWARE_FIRST : 0);
+    const event = new SimEvent(order, owner, run, isTimer);
+    this.#insert(event, this.now + delayMs);
     return event;
   }
 
-  #insert(event: SimEvent): void {
+  #insert(event: SimEvent, at: number): void {
     const heap = this.#heap;
+    const times = this.#times;
     let index = heap.push(event) - 1;
+    times.push(at);
     while (index > 0) {
       const parent = (index - 1) >> 1;
-      const above = heap[parent] as SimEvent;
-      if (!isBefore(event, above)) break;
-      heap[index] = above;
+      const above = times[parent] as number;
+      if (above < at || (above === at && (heap[parent] as SimEvent).order < event.order)) break;
+      heap[index] = heap[parent] as SimEvent;
+      times[index] = above;
       index = parent;
     }
     heap[index] = event;
+    times[index] = at;
   }
 
   #pop(): void {
     const heap = this.#heap;
+    const times = this.#times;
     const last = heap.pop() as SimEvent;
-    if (heap.length === 0) return;
+    const at = times.pop() as number;
+    const { length } = heap;
+    if (length === 0) return;
     let index = 0;
     for (;;) {
       let child = 2 * index + 1;
-      if (child >= heap.length) break;
-      const right = child + 1;
-      if (right < heap.length && isBefore(heap[right] as SimEvent, heap[child] as SimEvent)) child = right;
-      const below = heap[child] as SimEvent;
-      if (!isBefore(below, last)) break;
-      heap[index] = below;
+      if (child >= length) break;
+      if (child + 1 < length && this.#isBefore(child + 1, child)) child += 1;
+      const below = times[child] as number;
+      if (below > at || (below === at && (heap[child] as SimEvent).order > last.order)) break;
+      heap[index] = heap[child] as SimEvent;
+      times[index] = below;
       index = child;
     }
     heap[index] = last;
+    times[index] = at;
   }
-}
 
-function isBefore(a: SimEvent, b: SimEvent): boolean {
-  return a.at < b.at || (a.at === b.at && a.order < b.order);
+  #isBefore(a: number, b: number): boolean {
+    const atA = this.#times[a] as number;
+    const atB = this.#times[b] as number;
+    return atA < atB || (atA === atB && (this.#heap[a] as SimEvent).order < (this.#heap[b] as SimEvent).order);
+  }
 }

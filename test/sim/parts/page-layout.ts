@@ -21,28 +21,31 @@ export class PageLayout {
     this.words = spec.layers.length * spec.roles * spec.heads * TOKENS_PER_BLOCK;
   }
 
-  /** The words of one token, `seed` its content. */
-  visit(token: number, seed: number, visit: (word: number, value: number) => void): void {
+  /**
+   * Puts the words of one token into its page, or only looks at them; `seed` is its content.
+   * @returns how many words are not what it left there
+   */
+  token(words: Uint32Array, token: number, seed: number, act: 'put' | 'look'): number {
     const { layers, roles, heads, firstHead, blockLayout } = this.#spec;
     const offset = token % TOKENS_PER_BLOCK;
+    let wrong = 0;
     for (let position = 0; position < layers.length; position++)
       for (let role = 0; role < roles; role++) {
         const base = (position * roles + role) * heads * TOKENS_PER_BLOCK;
         for (let head = 0; head < heads; head++) {
-          const place = blockLayout === 'HND' ? head * TOKENS_PER_BLOCK + offset : offset * heads + head;
-          visit(base + place, contentWord(seed, layers[position] as number, role, firstHead + head));
+          const place = base + (blockLayout === 'HND' ? head * TOKENS_PER_BLOCK + offset : offset * heads + head);
+          const word = contentWord(seed, layers[position] as number, role, firstHead + head);
+          if (act === 'put') words[place] = word;
+          else if (words[place] !== word) wrong += 1;
         }
       }
+    return wrong;
   }
 
   /** A whole page. */
   page(seeds: Uint32Array): Uint32Array {
     const words = new Uint32Array(this.words);
-    seeds.forEach((seed, token) => {
-      this.visit(token, seed, (word, value) => {
-        words[word] = value;
-      });
-    });
+    for (const [token, seed] of seeds.entries()) this.token(words, token, seed, 'put');
     return words;
   }
 }

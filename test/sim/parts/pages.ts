@@ -94,9 +94,7 @@ export class Pages implements MemoryGuard {
     begin: number,
     end: number,
   ): void {
-    this.#eachWord(request, runs, begin, end, (words, index, value) => {
-      words[index] = value;
-    });
+    this.#eachToken(request, runs, begin, end, 'put');
   }
 
   /** Words that are not what prompt tokens `[0, endToken)` left there, windows aside. */
@@ -108,11 +106,7 @@ export class Pages implements MemoryGuard {
       const end = Math.ceil(promptLen / TOKENS_PER_BLOCK / cpSize);
       return cache.getBlockIdsRange(request.id, index, Math.min(begin, end), end);
     });
-    let wrong = 0;
-    this.#eachWord(request, runs, 0, endToken, (words, index, value) => {
-      if (words[index] !== value) wrong += 1;
-    });
-    return wrong;
+    return this.#eachToken(request, runs, 0, endToken, 'look');
   }
 
   checkIdle(): void {
@@ -160,16 +154,19 @@ export class Pages implements MemoryGuard {
     return 'ok';
   }
 
-  #eachWord(
+  /** @returns how many words are not what the tokens left there */
+  #eachToken(
     request: LlmRequest,
     runs: readonly { begin: number; slots: Int32Array }[],
     begin: number,
     end: number,
-    visit: (words: Uint32Array, index: number, value: number) => void,
-  ): void {
+    act: 'put' | 'look',
+  ): number {
     const { agent, layouts, cpSize, cpRank } = this.#o;
     const seeds = seedsOf(request.promptTokens);
-    runs.forEach((run, group) => {
+    let wrong = 0;
+    for (let group = 0; group < runs.length; group++) {
+      const run = runs[group] as { begin: number; slots: Int32Array };
       const { base, slotStride, slotBytes } = this.table.pools[group] as PagePool;
       const layout = layouts[group] as PageLayout;
       let page = -1;
@@ -183,10 +180,10 @@ export class Pages implements MemoryGuard {
           page = slot;
           words = agent.memory.words(base + slot * slotStride, slotBytes) as Uint32Array;
         }
-        const place = words;
-        layout.visit(token, seeds[token] as number, (index, value) => visit(place, index, value));
+        wrong += layout.token(words, token, seeds[token] as number, act);
       }
-    });
+    }
+    return wrong;
   }
 
   #locate(address: number): { readonly pool: number; readonly slot: number; readonly aux: boolean } | null {

@@ -167,7 +167,7 @@ export class SimAgent implements TransferAgent {
   }
 
   readBytes(address: number, length: number): Uint8Array {
-    return this.memory.bytes(address, length).slice();
+    return this.#fabric.room.copy(this.memory.bytes(address, length));
   }
 
   metadata(): Promise<Uint8Array> {

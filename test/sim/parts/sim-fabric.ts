@@ -1,6 +1,7 @@
 import type { Journal } from '../core/journal.js';
 import { Random } from '../core/random.js';
 import type { Scheduler, SimProcess } from '../core/scheduler.js';
+import { FrameRoom } from './frame-room.js';
 import { SimAgent, type TransferFate } from './sim-agent.js';
 import { type NoteFate, noteFate } from './sim-notes.js';
 
@@ -27,6 +28,8 @@ export class SimFabric {
   readonly #agents = new Map<string, SimAgent>();
   readonly #fates = new Map<string, Random>();
   readonly #notes = new Map<string, Random>();
+  /** For what agents read and say. */
+  readonly room = new FrameRoom();
   #faults: FabricFaults = { fateOf: (_, random) => ordinary(random) };
   #nextAgent = 0;
   movedPieces = 0;
@@ -75,7 +78,7 @@ export class SimFabric {
   announceNote(from: SimAgent, to: string, bytes: Uint8Array): void {
     const target = this.#agents.get(to);
     if (target?.carriesNotes !== true) return;
-    this.scheduler.at(ANNOUNCED_AFTER_MS, target.process, () => target.hearNoteSoon(from.name, bytes.slice()));
+    this.scheduler.at(ANNOUNCED_AFTER_MS, target.process, () => target.hearNoteSoon(from.name, this.room.copy(bytes)));
   }
 
   /** @returns false when there is no way, as far as the sender can tell */
@@ -89,7 +92,7 @@ export class SimFabric {
     this.#faults.noted?.(from, bytes);
     this.#journal.note(15, bytes.length, fate.length, () => `${from.name} notes to ${to} (${fate.length} times)`);
     for (const delayMs of fate)
-      this.scheduler.at(delayMs, target.process, () => target.hearNote(from.name, bytes.slice()));
+      this.scheduler.at(delayMs, target.process, () => target.hearNote(from.name, this.room.copy(bytes)));
     return true;
   }
 

@@ -1,4 +1,5 @@
-import { type RunReport, runPlan } from '../run-plan.js';
+import { runPlan } from '../run-plan.js';
+import type { RunReport } from '../run-report.js';
 import type { Scenario } from './scenario.js';
 
 export interface ScenarioResult {
