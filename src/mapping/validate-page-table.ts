@@ -124,12 +124,9 @@ function readGroup(
   if (views.length === 0) read.refuse(`${path}.views`, 'is empty');
   refuseAmbiguity(read, views, path);
   const group = { kind, windowSize, tokensPerBlock, slotCount, views };
-  if (sinkTokens === 0 && auxLayout === 1) return group;
-  return {
-    ...group,
-    ...(sinkTokens === 0 ? {} : { sinkTokens }),
-    ...(auxLayout === 1 ? {} : { auxLayout }),
-  };
+  // Aux has no window, and so no sinks.
+  if (auxLayout !== 1) return { ...group, auxLayout };
+  return sinkTokens === 0 ? group : { ...group, sinkTokens };
 }
 
 function readView(
