@@ -48,27 +48,29 @@ export function mergeTouching(fragments: readonly Fragment[]): Fragment[] {
   if (fragments.length < 2) return [...fragments];
   const order = new Map(fragments.map((fragment, index) => [fragment, index]));
   const byPlace = [...fragments].sort((x, y) => x.srcPool - y.srcPool || x.srcOffset - y.srcOffset);
-  const merged: { fragment: Fragment; order: number }[] = [];
+  const merged: { readonly first: Fragment; bytes: number; order: number }[] = [];
   for (const next of byPlace) {
     const last = merged.at(-1);
     const position = order.get(next) as number;
-    if (last === undefined || !touches(last.fragment, next)) {
-      merged.push({ fragment: next, order: position });
+    if (last === undefined || !touches(last.first, last.bytes, next)) {
+      merged.push({ first: next, bytes: next.bytes, order: position });
       continue;
     }
-    last.fragment = { ...last.fragment, bytes: last.fragment.bytes + next.bytes };
+    last.bytes += next.bytes;
     last.order = Math.min(last.order, position);
   }
-  return merged.sort((x, y) => x.order - y.order).map(({ fragment }) => fragment);
+  merged.sort((x, y) => x.order - y.order);
+  return merged.map(({ first, bytes }) => (bytes === first.bytes ? first : { ...first, bytes }));
 }
 
-function touches(first: Fragment, second: Fragment): boolean {
+/** @param bytes of the first, with those that were found to touch it */
+function touches(first: Fragment, bytes: number, second: Fragment): boolean {
   return (
     first.count === 1 &&
     second.count === 1 &&
     first.srcPool === second.srcPool &&
     first.dstPool === second.dstPool &&
-    first.srcOffset + first.bytes === second.srcOffset &&
-    first.dstOffset + first.bytes === second.dstOffset
+    first.srcOffset + bytes === second.srcOffset &&
+    first.dstOffset + bytes === second.dstOffset
   );
 }

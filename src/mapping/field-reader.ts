@@ -3,9 +3,12 @@ import { ArgumentError, ProtocolError } from '../errors.js';
 /** Whose value is read: decides which error a bad one is. */
 export type ValueOrigin = 'own' | 'peer';
 
+/** An object of which nothing is known yet. */
+export type Fields = Readonly<Record<string, unknown>>;
+
 /**
  * Role: reads untrusted values field by field and names the field in every refusal.
- * Ordering: stops at the first bad field.
+ * Ordering: stops at the first bad field. Its path is put together only then.
  */
 export class FieldReader {
   readonly #origin: ValueOrigin;
@@ -22,31 +25,36 @@ export class FieldReader {
       : new ArgumentError(message, { details: { field } });
   }
 
-  integer(value: unknown, field: string, min: number, max: number): number {
+  /** @param absent what a field that is not there counts as; default: there must be one */
+  integer(of: Fields, name: string, path: string, min: number, max: number, absent?: number): number {
+    const value = absent === undefined ? of[name] : (of[name] ?? absent);
     if (typeof value !== 'number' || !Number.isSafeInteger(value) || value < min || value > max) {
-      this.refuse(field, `must be an integer from ${min} to ${max}, got ${shown(value)}`);
+      this.refuse(`${path}.${name}`, `must be an integer from ${min} to ${max}, got ${shown(value)}`);
     }
     return value;
   }
 
-  oneOf<T extends string>(value: unknown, field: string, allowed: readonly T[]): T {
+  oneOf<T extends string>(of: Fields, name: string, path: string, allowed: readonly T[]): T {
+    const value = of[name];
     const found = allowed.find((candidate) => candidate === value);
-    if (found === undefined) this.refuse(field, `must be one of ${allowed.join(', ')}, got ${shown(value)}`);
+    if (found === undefined)
+      this.refuse(`${path}.${name}`, `must be one of ${allowed.join(', ')}, got ${shown(value)}`);
     return found;
   }
 
-  text(value: unknown, field: string, maxLength: number): string {
+  text(of: Fields, name: string, path: string, maxLength: number): string {
+    const value = of[name];
     if (typeof value !== 'string' || value.length === 0 || value.length > maxLength) {
-      this.refuse(field, `must be a string of 1 to ${maxLength} characters, got ${shown(value)}`);
+      this.refuse(`${path}.${name}`, `must be a string of 1 to ${maxLength} characters, got ${shown(value)}`);
     }
     return value;
   }
 
-  object(value: unknown, field: string): Readonly<Record<string, unknown>> {
+  object(value: unknown, field: string): Fields {
     if (typeof value !== 'object' || value === null || Array.isArray(value)) {
       this.refuse(field, `must be an object, got ${shown(value)}`);
     }
-    return value as Record<string, unknown>;
+    return value as Fields;
   }
 
   list(value: unknown, field: string, maxLength: number): readonly unknown[] {

@@ -73,11 +73,11 @@ export function validatePageTable(table: unknown, origin: ValueOrigin = 'peer'):
 function readPool(read: FieldReader, value: unknown, path: string): PagePool {
   const raw = read.object(value, path);
   const pool: PagePool = {
-    base: read.integer(raw['base'], `${path}.base`, 0, Number.MAX_SAFE_INTEGER),
+    base: read.integer(raw, 'base', path, 0, Number.MAX_SAFE_INTEGER),
     memory: readMemory(read, raw['memory'], `${path}.memory`),
-    slotBytes: read.integer(raw['slotBytes'], `${path}.slotBytes`, 1, Number.MAX_SAFE_INTEGER),
-    slotStride: read.integer(raw['slotStride'], `${path}.slotStride`, 1, Number.MAX_SAFE_INTEGER),
-    slotCount: read.integer(raw['slotCount'], `${path}.slotCount`, 1, MAX_INT32),
+    slotBytes: read.integer(raw, 'slotBytes', path, 1, Number.MAX_SAFE_INTEGER),
+    slotStride: read.integer(raw, 'slotStride', path, 1, Number.MAX_SAFE_INTEGER),
+    slotCount: read.integer(raw, 'slotCount', path, 1, MAX_INT32),
   };
   if (pool.slotStride < pool.slotBytes) {
     read.refuse(`${path}.slotStride`, `is ${pool.slotStride}, below slotBytes ${pool.slotBytes}: slots would overlap`);
@@ -90,9 +90,9 @@ function readPool(read: FieldReader, value: unknown, path: string): PagePool {
 
 function readMemory(read: FieldReader, value: unknown, path: string): PoolMemory {
   const raw = read.object(value, path);
-  const kind = read.oneOf(raw['kind'], `${path}.kind`, ['host', 'device']);
+  const kind = read.oneOf(raw, 'kind', path, ['host', 'device']);
   if (kind === 'host') return { kind };
-  return { kind, deviceId: read.integer(raw['deviceId'], `${path}.deviceId`, 0, MAX_DEVICE_ID) };
+  return { kind, deviceId: read.integer(raw, 'deviceId', path, 0, MAX_DEVICE_ID) };
 }
 
 function readGroup(
@@ -104,18 +104,18 @@ function readGroup(
   budget: Budget,
 ): PageTableGroup {
   const raw = read.object(value, path);
-  const kind = read.oneOf(raw['kind'], `${path}.kind`, kinds);
+  const kind = read.oneOf(raw, 'kind', path, kinds);
   const windowed = raw['windowSize'] !== null;
   if (windowed && (kind === 'state' || kind === 'aux')) {
     read.refuse(`${path}.windowSize`, `must be null for a group of kind ${kind}`);
   }
-  const windowSize = windowed ? read.integer(raw['windowSize'], `${path}.windowSize`, 1, MAX_INT32) : null;
+  const windowSize = windowed ? read.integer(raw, 'windowSize', path, 1, MAX_INT32) : null;
   // Absent where the peer knows of none.
-  const sinkTokens = read.integer(raw['sinkTokens'] ?? 0, `${path}.sinkTokens`, 0, windowed ? MAX_INT32 : 0);
+  const sinkTokens = read.integer(raw, 'sinkTokens', path, 0, windowed ? MAX_INT32 : 0, 0);
   // Absent where the peer knows of one layout only, the first.
-  const auxLayout = kind === 'aux' ? read.integer(raw['auxLayout'] ?? 1, `${path}.auxLayout`, 1, MAX_INT32) : 1;
-  const tokensPerBlock = read.integer(raw['tokensPerBlock'], `${path}.tokensPerBlock`, 1, MAX_INT32);
-  const slotCount = read.integer(raw['slotCount'], `${path}.slotCount`, 1, MAX_INT32);
+  const auxLayout = kind === 'aux' ? read.integer(raw, 'auxLayout', path, 1, MAX_INT32, 1) : 1;
+  const tokensPerBlock = read.integer(raw, 'tokensPerBlock', path, 1, MAX_INT32);
+  const slotCount = read.integer(raw, 'slotCount', path, 1, MAX_INT32);
   const views = read
     .list(raw['views'], `${path}.views`, MAX_VIEWS)
     .map((view, index) =>
@@ -124,12 +124,9 @@ function readGroup(
   if (views.length === 0) read.refuse(`${path}.views`, 'is empty');
   refuseAmbiguity(read, views, path);
   const group = { kind, windowSize, tokensPerBlock, slotCount, views };
-  if (sinkTokens === 0 && auxLayout === 1) return group;
-  return {
-    ...group,
-    ...(sinkTokens === 0 ? {} : { sinkTokens }),
-    ...(auxLayout === 1 ? {} : { auxLayout }),
-  };
+  // Aux has no window, and so no sinks.
+  if (auxLayout !== 1) return { ...group, auxLayout };
+  return sinkTokens === 0 ? group : { ...group, sinkTokens };
 }
 
 function readView(
@@ -142,11 +139,11 @@ function readView(
 ): LayerView {
   const raw = read.object(value, path);
   const { role, dtype, layout, headsPerRank, headDim } = {
-    role: read.oneOf(raw['role'], `${path}.role`, ROLES),
-    dtype: read.text(raw['dtype'], `${path}.dtype`, MAX_DTYPE_LENGTH),
-    layout: read.oneOf(raw['layout'], `${path}.layout`, LAYOUTS),
-    headsPerRank: read.integer(raw['headsPerRank'], `${path}.headsPerRank`, 1, MAX_INT32),
-    headDim: read.integer(raw['headDim'], `${path}.headDim`, 1, MAX_INT32),
+    role: read.oneOf(raw, 'role', path, ROLES),
+    dtype: read.text(raw, 'dtype', path, MAX_DTYPE_LENGTH),
+    layout: read.oneOf(raw, 'layout', path, LAYOUTS),
+    headsPerRank: read.integer(raw, 'headsPerRank', path, 1, MAX_INT32),
+    headDim: read.integer(raw, 'headDim', path, 1, MAX_INT32),
   };
   const sections = raw['sections'] === undefined ? null : readSections(read, raw['sections'], path, layout);
   const list = read.list(raw['layers'], `${path}.layers`, budget.layersLeft);
@@ -182,8 +179,8 @@ function readSections(read: FieldReader, value: unknown, path: string, layout: L
   return list.map((item, index) => {
     const field = `${path}.sections[${index}]`;
     const raw = read.object(item, field);
-    const bytes = read.integer(raw['bytes'], `${field}.bytes`, 1, Number.MAX_SAFE_INTEGER);
-    const unitBytes = read.integer(raw['unitBytes'], `${field}.unitBytes`, 1, bytes);
+    const bytes = read.integer(raw, 'bytes', field, 1, Number.MAX_SAFE_INTEGER);
+    const unitBytes = read.integer(raw, 'unitBytes', field, 1, bytes);
     if (bytes % unitBytes !== 0) read.refuse(`${field}.bytes`, `is ${bytes}, no multiple of unitBytes ${unitBytes}`);
     return { bytes, unitBytes };
   });
@@ -198,10 +195,10 @@ function readEntry(
 ): LayerEntry {
   const raw = read.object(value, path);
   const entry: LayerEntry = {
-    layer: read.integer(raw['layer'], `${path}.layer`, 0, MAX_LAYERS - 1),
-    pool: read.integer(raw['pool'], `${path}.pool`, 0, pools.length - 1),
-    offset: read.integer(raw['offset'], `${path}.offset`, 0, Number.MAX_SAFE_INTEGER),
-    bytes: read.integer(raw['bytes'], `${path}.bytes`, 1, Number.MAX_SAFE_INTEGER),
+    layer: read.integer(raw, 'layer', path, 0, MAX_LAYERS - 1),
+    pool: read.integer(raw, 'pool', path, 0, pools.length - 1),
+    offset: read.integer(raw, 'offset', path, 0, Number.MAX_SAFE_INTEGER),
+    bytes: read.integer(raw, 'bytes', path, 1, Number.MAX_SAFE_INTEGER),
   };
   const pool = pools[entry.pool] as PagePool;
   // Subtracting keeps the sum from leaving the safe range.

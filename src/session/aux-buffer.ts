@@ -5,6 +5,7 @@ import { AUX_LAYOUT } from '../mapping/page-table.js';
 
 export const AUX_SLOT_BYTES = 512;
 const HEADER_BYTES = 28;
+const NO_HEADER = new Uint8Array(HEADER_BYTES);
 const MAGIC = 0x5841564b; // 'KVAX'
 /** Tokens of both kinds and log-probs that fit one slot. */
 export const AUX_MAX_TOKENS: number = (AUX_SLOT_BYTES - HEADER_BYTES) / 4;
@@ -57,7 +58,7 @@ export class AuxBuffer {
       );
     this.#inUse.add(slot);
     // A slot that was never written must not read as the previous request's.
-    this.#agent.writeBytes(this.#base + slot * AUX_SLOT_BYTES, new Uint8Array(HEADER_BYTES));
+    this.#agent.writeBytes(this.#base + slot * AUX_SLOT_BYTES, NO_HEADER);
     return slot;
   }
 

@@ -1,6 +1,8 @@
 import { createHash } from 'node:crypto';
 import type { Finding, RankInfo } from '../mapping/index.js';
 
+/** A text this short is its own digest: to hash it costs more than to compare it each time. */
+const MAX_PLAIN_CHARACTERS = 1024;
 /** Same digest = same instance; computed once per rank info, because every question compares. */
 const digests = new WeakMap<RankInfo, string>();
 
@@ -46,9 +48,8 @@ function blockSizeFinding(a: RankInfo, b: RankInfo): Finding | null {
 function digestOf(info: RankInfo): string {
   let digest = digests.get(info);
   if (digest === undefined) {
-    digest = createHash('sha256')
-      .update(JSON.stringify(identityFields(info)))
-      .digest('base64');
+    const text = JSON.stringify(identityFields(info));
+    digest = text.length <= MAX_PLAIN_CHARACTERS ? text : createHash('sha256').update(text).digest('base64');
     digests.set(info, digest);
   }
   return digest;

@@ -57,14 +57,14 @@ function requireWhole(
   field: string,
   place: ContextParallelPlace,
 ): void {
-  const { kind, tokensPerBlock } = group;
+  const { kind, windowSize, sinkTokens = 0, tokensPerBlock } = group;
   const wanted = {
     beginBlock: Math.floor(cachedTokens / tokensPerBlock),
     endBlock: Math.ceil(promptLen / tokensPerBlock),
     isLast: true,
   };
   // Groups of a rank are never aux: that one is published apart.
-  const shape = { ...group, kind: kind === 'aux' ? 'attention' : kind } as const;
+  const shape = { kind: kind === 'aux' ? 'attention' : kind, windowSize, sinkTokens, tokensPerBlock } as const;
   const { front, back } = ownedRanges(shape, wanted, promptLen, place);
   const first = front ?? back;
   const last = back ?? front;
@@ -73,10 +73,11 @@ function requireWhole(
   const refuse = (rule: string): never => {
     throw new ProtocolError(`${field} ${rule}`, { details: { field } });
   };
-  const whole = `a prompt of ${promptLen} tokens with ${cachedTokens} cached needs ${count}`;
-  if (slots.length !== count) refuse(`has ${slots.length} blocks, ${whole}`);
+  const whole = (): string => `a prompt of ${promptLen} tokens with ${cachedTokens} cached needs ${count}`;
+  if (slots.length !== count) refuse(`has ${slots.length} blocks, ${whole()}`);
   if (first === null || last === null) return;
-  if (begin !== toOrdinal(first.begin)) refuse(`begins at block ${begin}, ${whole} from ${toOrdinal(first.begin)} on`);
+  if (begin !== toOrdinal(first.begin))
+    refuse(`begins at block ${begin}, ${whole()} from ${toOrdinal(first.begin)} on`);
   const hole =
     front !== null && back !== null ? { begin: front.end - front.begin, end: back.begin - front.begin } : null;
   for (let i = 0; i < slots.length; i++) {

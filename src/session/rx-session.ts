@@ -107,7 +107,8 @@ export class RxSession {
   }
 
   get assigned(): RxGroup | null {
-    return this.#groups.find(({ standing }) => standing === 'assigned') ?? null;
+    for (const group of this.#groups) if (group.standing === 'assigned') return group;
+    return null;
   }
 
   /** Whose reports complete it; none while it is not known which group has the request. */

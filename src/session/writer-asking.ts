@@ -10,7 +10,7 @@ import { planningFailure } from './planning-failure.js';
 import type { ReceiveBook } from './receive-book.js';
 import type { RxGroup, RxSession } from './rx-session.js';
 import { RxWriter } from './rx-writer.js';
-import { chooseWriters } from './writer-choice.js';
+import { type ChosenGroup, chooseWriters } from './writer-choice.js';
 import type { WriterTalk } from './writer-talk.js';
 
 export interface WriterAskingOptions {
@@ -39,6 +39,8 @@ export interface WriterAskingOptions {
 export class WriterAsking {
   readonly #o: WriterAskingOptions;
   readonly #mappings = new WeakMap<Peer, PeerMapping>();
+  /** By what a rank says of its instance, and DP group; what cannot be chosen is not kept. */
+  readonly #chosen = new WeakMap<RankInfo, Map<number | null, readonly ChosenGroup[]>>();
 
   constructor(options: WriterAskingOptions) {
     this.#o = options;
@@ -54,13 +56,11 @@ export class WriterAsking {
   choose(session: RxSession, peer: Peer): void {
     let groups: RxGroup[];
     try {
-      groups = chooseWriters(this.#o.self, peer.info, session.request.disagg?.ctxDpRank ?? null).map(
-        ({ dpRank, writers }) => ({
-          dpRank,
-          writers: writers.map((chosen) => new RxWriter(chosen, this.#o.newTicket())),
-          standing: 'possible',
-        }),
-      );
+      groups = this.#chosenOf(peer.info, session.request.disagg?.ctxDpRank ?? null).map(({ dpRank, writers }) => ({
+        dpRank,
+        writers: writers.map((chosen) => new RxWriter(chosen, this.#o.newTicket())),
+        standing: 'possible',
+      }));
     } catch (cause) {
       this.#o.onFailed(session, null, planningFailure(cause, `request ${session.rid}: its writers cannot be chosen`));
       return;
@@ -145,6 +145,19 @@ export class WriterAsking {
     }
     if (peer.info.rank !== writer.rank)
       throw new CompatibilityError(`${where}: rank ${peer.info.rank} answers where rank ${writer.rank} should be`);
+  }
+
+  /** The same for every request that the same group computed. @throws as `chooseWriters` */
+  #chosenOf(context: RankInfo, ctxDpRank: number | null): readonly ChosenGroup[] {
+    const known = this.#chosen.get(context) ?? new Map<number | null, readonly ChosenGroup[]>();
+    let groups = known.get(ctxDpRank);
+    if (groups === undefined) {
+      groups = chooseWriters(this.#o.self, context, ctxDpRank);
+      // Without attention DP every number means the one group there is: kept once, so that requests do not decide how many are.
+      if (context.attentionDp || known.size === 0) known.set(ctxDpRank, groups);
+      this.#chosen.set(context, known);
+    }
+    return groups;
   }
 
   /** Planned once per peer, as the writer does. */

@@ -8,8 +8,8 @@ import type { Message } from './messages.js';
 /** Body of one message type. `read` consumes what its version knows; the frame codec judges what is left. */
 export interface BodyCodec<M extends Message> {
   write(writer: ByteWriter, message: M): void;
-  /** @param rid from the header; messages without one ignore it */
-  read(reader: ByteReader, rid: bigint): M;
+  /** @param rid from the header, as `isComputed`; messages without one ignore it */
+  read(reader: ByteReader, rid: bigint, isComputed: boolean): M;
 }
 
 /** An endpoint that a peer would refuse must not leave this process. */

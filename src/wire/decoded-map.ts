@@ -19,7 +19,11 @@ export class DecodedMap {
   }
 
   integer(name: string, min: number, max: number): number {
-    return asInteger(this.#get(name), min, max, this.pathOf(name));
+    const value = this.#get(name);
+    // The path is for the refusal alone.
+    return typeof value === 'number' && Number.isSafeInteger(value) && value >= min && value <= max
+      ? value
+      : asInteger(value, min, max, this.pathOf(name));
   }
 
   u64(name: string): bigint {

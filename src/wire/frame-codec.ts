@@ -40,7 +40,7 @@ const CODECS: CodecTable = {
   ERROR: errorCodec,
 };
 
-const writer = new ByteWriter(4096);
+const writer = new ByteWriter();
 
 const NAMES = new Map<number, MessageName>(
   (Object.keys(MessageType) as MessageName[]).map((name) => [MessageType[name], name]),
@@ -115,8 +115,7 @@ function decode(bytes: Uint8Array, versions: WireVersions): Frame {
     if (mustUnderstand) throw wireError('unknown-type', `message type ${typeNumber} is not known to this build`);
     return { major, minor, incarnation, message: { type: 'UNKNOWN', typeNumber, rid } };
   }
-  const body = codecFor(name).read(reader, rid);
-  const message = body.type === 'REQUEST_DATA' && isComputed ? { ...body, isComputed } : body;
+  const message = codecFor(name).read(reader, rid, isComputed);
   const known = versions.find((version) => version.major === major)?.minor ?? 0;
   if (reader.remaining > 0 && minor <= known) {
     throw wireError('trailing-bytes', `${reader.remaining} bytes after the body of ${name}`);

@@ -219,6 +219,8 @@ function findingFields(finding: Finding): Record<string, unknown> {
 
 /** A refusal must reach the peer however long its texts are. */
 function cut(text: string, maxBytes = MAX_TEXT_BYTES): string {
+  // Of a UTF-16 unit come three bytes at most.
+  if (text.length * 3 <= maxBytes) return text;
   const room = new Uint8Array(maxBytes);
   const { read } = new TextEncoder().encodeInto(text, room);
   return text.slice(0, read);

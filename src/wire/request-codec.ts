@@ -36,7 +36,7 @@ export const requestDataCodec: BodyCodec<RequestData> = {
     writer.u16(message.runs.length, 'groupCount');
     for (const run of message.runs) writeRun(writer, run);
   },
-  read(reader, rid) {
+  read(reader, rid, isComputed) {
     const ticket = reader.u64('ticket');
     const timeLeftMs = reader.u32('timeLeftMs');
     const promptLen = reader.u32('promptLen');
@@ -51,18 +51,10 @@ export const requestDataCodec: BodyCodec<RequestData> = {
     }
     const runs: BlockRun[] = [];
     for (let group = 0; group < groupCount; group++) runs.push(readRun(reader));
-    return {
-      type: 'REQUEST_DATA',
-      rid,
-      ticket,
-      timeLeftMs,
-      promptLen,
-      cachedTokens,
-      auxSlot,
-      endpoint,
-      traceparent,
-      runs,
-    };
+    const type = 'REQUEST_DATA';
+    return isComputed
+      ? { type, rid, ticket, timeLeftMs, promptLen, cachedTokens, auxSlot, endpoint, traceparent, runs, isComputed }
+      : { type, rid, ticket, timeLeftMs, promptLen, cachedTokens, auxSlot, endpoint, traceparent, runs };
   },
 };
 
