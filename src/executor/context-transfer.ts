@@ -29,6 +29,7 @@ export class ContextTransfer {
   /** Something may have changed for prompts that wait. */
   #isDue = true;
   #cursor: Iterator<Entry> | null = null;
+  #hasUnseen = false;
   /** Requests whose prefix has left. */
   readonly #prefixed = new WeakSet<Entry>();
 
@@ -46,11 +47,13 @@ export class ContextTransfer {
     this.#isDue = true;
   }
 
-  /**
-   * Generation first: a prompt whose receivers have all asked may be scheduled.
-   * @returns true when prompts are left to look at, so that another turn should come soon
-   */
-  prepare(): boolean {
+  /** The last `prepare` left prompts to look at, so that another turn should come soon. */
+  get hasUnseen(): boolean {
+    return this.#hasUnseen;
+  }
+
+  /** Generation first: a prompt whose receivers have all asked may be scheduled. Looks at so many and no more. */
+  prepare(): void {
     const waiting = this.#o.table.in('DISAGG_CONTEXT_WAIT_SCHEDULER');
     const fresh = this.#fresh.length === 0 ? this.#fresh : this.#fresh.splice(0, POLLS_PER_TURN);
     for (const entry of fresh) this.#poll(entry);
@@ -63,7 +66,7 @@ export class ContextTransfer {
       if (next.done === true) this.#cursor = null;
       else this.#poll(next.value);
     }
-    return this.#cursor !== null || this.#fresh.length > 0;
+    this.#hasUnseen = this.#cursor !== null || this.#fresh.length > 0;
   }
 
   #poll(entry: Entry): void {

@@ -88,7 +88,7 @@ export class ExecutorLoop {
    * Most turns find nothing in most stages, which costs some comparisons: only a stage that has something to do is awaited.
    */
   async run(): Promise<void> {
-    const { turns, ranks, pipeline, wake } = this.#o;
+    const { turns, ranks, pipeline, wake, context } = this.#o;
     // Whoever made the executor goes on before the first turn.
     await turns.nextTurn();
     // The first exchange is entered when some rank has a request: the other ranks may start a while later.
@@ -102,7 +102,8 @@ export class ExecutorLoop {
       } catch (cause) {
         await this.#recover(cause);
       }
-      if (acted || !pipeline.isEmpty) await turns.nextTurn();
+      // What is left to look at of thousands of prompts that wait has the next turn.
+      if (acted || !pipeline.isEmpty || context.hasUnseen) await turns.nextTurn();
       else if (this.#ended()) break;
       else if (ranks !== null) await this.#restTogether(ranks);
       else {
@@ -203,10 +204,9 @@ export class ExecutorLoop {
 
   /** There is something to post, to launch or to read. Several ranks plan in each turn, also that there is nothing. */
   #mayPlan(): boolean {
-    const { ranks, context, generation, pipeline, wake } = this.#o;
+    const { ranks, context, generation, pipeline } = this.#o;
     if (ranks !== null) return true;
-    // What is left to look at has the next turn.
-    if (context.prepare()) wake.raise();
+    context.prepare();
     return generation.hasWaiting || this.#hasSchedulable || !pipeline.isEmpty;
   }
 

@@ -1,13 +1,12 @@
 import { isEndpoint } from './endpoint.js';
 import { MAX_ENDPOINT_BYTES } from './limits.js';
+import { SHORT_ARRAY } from './short-array.js';
 import { wireError } from './wire-reason.js';
 
 const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true });
 const { latin1Slice } = Buffer.prototype as unknown as {
   latin1Slice(this: Uint8Array, begin: number, end: number): string;
 };
-/** So many are read one by one: of a short array, to have its bytes costs more than they do. */
-const FEW_NUMBERS = 64;
 const PRINTABLE_ASCII = /^[\x20-\x7e]*$/;
 
 /**
@@ -59,7 +58,7 @@ export class ByteReader {
     // Checked before the allocation: `count` comes from the peer.
     const at = this.#take(count * 4, field);
     const values = new Int32Array(count);
-    if (count <= FEW_NUMBERS) {
+    if (count <= SHORT_ARRAY) {
       for (let i = 0; i < count; i++) values[i] = this.#view.getInt32(at + i * 4, true);
       return values;
     }

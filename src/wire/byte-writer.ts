@@ -1,30 +1,23 @@
 import { ArgumentError, RequestTooLargeError } from '../errors.js';
 import { MAX_FRAME_BYTES } from './limits.js';
+import { SHORT_ARRAY } from './short-array.js';
 
 const encoder = new TextEncoder();
 
 const ASCII_END = 0x80;
-/** So many are written one by one: of a short array, to have its bytes costs more than they do. */
-const FEW_NUMBERS = 64;
-/** Frames up to an eighth of this lie in one buffer, one behind the other. */
-const ROOM_BYTES = 16 * 1024;
+/** What one frame grew to is not kept for the next ones beyond this. */
+const KEPT_BYTES = 64 * 1024;
 
 /**
  * Appends little-endian fields to one growing buffer. Values that do not fit their field are the caller's mistake: ArgumentError.
- * Ownership: what was taken stays where it was written, and nothing is written there again; the next frame begins behind it. To give each a
- *   buffer of its own costs more than to write it.
  * Ordering: `#view` is read after `#advance`, which may replace it.
  */
 export class ByteWriter {
-  readonly #capacityBytes: number;
   #bytes: Uint8Array<ArrayBuffer>;
   #view: DataView;
-  /** Of the frame that is being written, `[begin, end)`. */
-  #begin = 0;
-  #end = 0;
+  #length = 0;
 
-  constructor(capacityBytes = ROOM_BYTES) {
-    this.#capacityBytes = capacityBytes;
+  constructor(capacityBytes: number) {
     this.#bytes = new Uint8Array(capacityBytes);
     this.#view = new DataView(this.#bytes.buffer);
   }
@@ -67,7 +60,7 @@ export class ByteWriter {
   }
 
   i32Array(values: Int32Array): void {
-    if (values.length <= FEW_NUMBERS) {
+    if (values.length <= SHORT_ARRAY) {
       const at = this.#advance(values.length * 4);
       for (let i = 0; i < values.length; i++) this.#view.setInt32(at + i * 4, values[i] as number, true);
       return;
@@ -102,27 +95,22 @@ export class ByteWriter {
   }
 
   finish(): Uint8Array {
-    return this.#bytes.subarray(this.#begin, this.#end);
+    return this.#bytes.subarray(0, this.#length);
   }
 
-  /** The frame, whose bytes nobody else has; the writer can be used for the next one. */
+  /** A copy of its own size; the writer can be used for the next frame. */
   take(): Uint8Array {
-    const sizeBytes = this.#end - this.#begin;
-    if (sizeBytes > ROOM_BYTES / 8) {
-      const bytes = this.#bytes.slice(this.#begin, this.#end);
-      this.restart();
-      return bytes;
-    }
-    const bytes = new Uint8Array(this.#bytes.buffer, this.#begin, sizeBytes);
-    this.#begin = this.#end;
+    const bytes = this.#bytes.slice(0, this.#length);
+    this.restart();
     return bytes;
   }
 
   /** Forgets what was written, of a frame that could not be finished, too. */
   restart(): void {
-    this.#end = this.#begin;
-    // What one frame grew to is not kept for the next ones.
-    if (this.#bytes.length > ROOM_BYTES) this.#moveTo(ROOM_BYTES);
+    this.#length = 0;
+    if (this.#bytes.length <= KEPT_BYTES) return;
+    this.#bytes = new Uint8Array(KEPT_BYTES);
+    this.#view = new DataView(this.#bytes.buffer);
   }
 
   /** Most strings are addresses and codes. False: it is not all ASCII, and nothing was written. */
@@ -136,26 +124,21 @@ export class ByteWriter {
   }
 
   #advance(sizeBytes: number): number {
-    const needed = this.#end - this.#begin + sizeBytes;
+    const at = this.#length;
+    const needed = at + sizeBytes;
     if (needed > MAX_FRAME_BYTES) {
       throw new RequestTooLargeError(
         `control frame would exceed ${MAX_FRAME_BYTES} bytes; split the request or use larger blocks`,
       );
     }
-    if (this.#end + sizeBytes > this.#bytes.length) this.#moveTo(Math.max(this.#capacityBytes, needed * 2));
-    const at = this.#end;
-    this.#end += sizeBytes;
+    if (needed > this.#bytes.length) {
+      const grown = new Uint8Array(Math.max(needed, this.#bytes.length * 2));
+      grown.set(this.#bytes.subarray(0, at));
+      this.#bytes = grown;
+      this.#view = new DataView(grown.buffer);
+    }
+    this.#length = needed;
     return at;
-  }
-
-  /** What was taken keeps the old buffer. */
-  #moveTo(capacityBytes: number): void {
-    const bytes = new Uint8Array(capacityBytes);
-    bytes.set(this.finish());
-    this.#bytes = bytes;
-    this.#view = new DataView(bytes.buffer);
-    this.#end -= this.#begin;
-    this.#begin = 0;
   }
 }
 

@@ -40,7 +40,7 @@ const CODECS: CodecTable = {
   ERROR: errorCodec,
 };
 
-const writer = new ByteWriter();
+const writer = new ByteWriter(4096);
 
 const NAMES = new Map<number, MessageName>(
   (Object.keys(MessageType) as MessageName[]).map((name) => [MessageType[name], name]),

@@ -94,6 +94,26 @@ describe.each(SCHEDULES)('turns of the event loop, %s', (schedule) => {
     expect(Object.fromEntries(ended)).toEqual({ completed: 600, cancelled: 600 });
     expect(clock.longestMs).toBeLessThanOrEqual(5);
   });
+
+  it('are never further apart than 5 ms while 10,000 prompts wait for their receivers', async () => {
+    const clock = new WorkClock();
+    const log: string[] = [];
+    const transceiver = new FakeTransceiver(log);
+    transceiver.allReady = false;
+    charge(transceiver, clock, { receiverReady: 0.003 });
+    const executor = new Executor({
+      clock,
+      cache: new FakeCache(log, { tokensPerBlock: 4, slotCount: 100_000 }),
+      transceiver,
+      engine: new FakeEngine(log),
+      schedule,
+      limits: { chunkTokens: 8, tokenBudget: 4096, maxTokensInBuffer: null },
+    });
+    for (let id = 1; id <= 10_000; id++) executor.submit(contextRequest(id, 12));
+    await clock.turn(60);
+    expect(transceiver.readyCalls).toBeGreaterThanOrEqual(10_000);
+    expect(clock.longestMs).toBeLessThanOrEqual(5);
+  });
 });
 
 const TPB = 4;
