@@ -16,6 +16,7 @@ const ROW: SessionsRow = {
     wallMs: { min: 0, p50: 1, p90: 2, p99: 9, max: 20 },
     cpuMs: { min: 0, p50: 1, p90: 2, p99: 5, max: 9 },
     waitedForCoreShare: 0.1,
+    longestOwnMs: 5,
     garbageCollection: { count: 3, totalMs: 9, maxMs: 5, share: 0.01 },
   },
   heapBytesPerSession: 4096,
@@ -57,6 +58,7 @@ describe('bench sessions', () => {
     expect(failing(slow, true)).toEqual(['loopDelayP99Ms', 'heapBytesPerSession']);
     const held: SessionsRow = { ...ROW, turns: { ...ROW.turns, cpuMs: { min: 0, p50: 1, p90: 2, p99: 5.1, max: 9 } } };
     expect(failing(held, true)).toEqual(['turnCpuP99Ms']);
+    expect(failing({ ...ROW, turns: { ...ROW.turns, longestOwnMs: 5.1 } }, true)).toEqual(['longestOwnTurnMs']);
     expect(failing({ ...ROW, turns: { ...ROW.turns, cpuMs: null, waitedForCoreShare: null } }, true)).toEqual([]);
     const executor: SessionsRow = { ...ROW, variant: 'executor', requestsPerSecond: 1999, heapBytesPerSession: null };
     expect(failing(executor, true)).toEqual(['requestsPerSecond']);

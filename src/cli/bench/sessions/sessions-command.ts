@@ -88,6 +88,7 @@ export function checksOf(row: SessionsRow, judge: boolean): readonly Check[] {
     ...check('loopDelayP99Ms', row.loopDelayMs.p99, '<=', BOUND_DELAY_MS, judge),
     // What others had of the core is in the delay, and not in this.
     ...(row.turns.cpuMs === null ? [] : check('turnCpuP99Ms', row.turns.cpuMs.p99, '<=', BOUND_DELAY_MS, judge)),
+    ...check('longestOwnTurnMs', row.turns.longestOwnMs, '<=', BOUND_DELAY_MS, judge),
     ...(row.heapBytesPerSession === null
       ? []
       : check('heapBytesPerSession', row.heapBytesPerSession, '<=', BOUND_HEAP_BYTES, judge)),
@@ -109,6 +110,7 @@ function sessionsTable(rows: readonly SessionsRow[]): string {
       'longest turn ms',
       'on a core p99',
       'max',
+      'without GC',
       'GC max',
       'GC %',
       'waited for a core %',
@@ -125,6 +127,7 @@ function sessionsTable(rows: readonly SessionsRow[]): string {
       formatMs(row.turns.wallMs?.max ?? null),
       formatMs(row.turns.cpuMs?.p99 ?? null),
       formatMs(row.turns.cpuMs?.max ?? null),
+      formatMs(row.turns.longestOwnMs),
       formatMs(row.turns.garbageCollection.maxMs),
       (100 * row.turns.garbageCollection.share).toFixed(1),
       row.turns.waitedForCoreShare === null ? '-' : (100 * row.turns.waitedForCoreShare).toFixed(0),

@@ -1,10 +1,12 @@
 import { closeSync, openSync, readSync } from 'node:fs';
-import { PerformanceObserver, performance } from 'node:perf_hooks';
+import { type PerformanceEntry, PerformanceObserver, performance } from 'node:perf_hooks';
 import { type Percentiles, percentilesOf, sum } from '../statistics.js';
 
 /** A turn of less is a loop that has nothing to do: it is looked at again after a while, so that measuring keeps no idle loop awake. */
 const IDLE_TURN_MS = 0.1;
 const LOOK_AGAIN_MS = 1;
+/** Turns that are kept with their place, to see whether a collection lay in them. */
+const LONG_TURN_MS = 1;
 
 /** How long single turns of the event loop were: from one look at the immediates to the next, all timers and sockets in between. */
 export interface TurnTimes {
@@ -14,6 +16,11 @@ export interface TurnTimes {
   readonly cpuMs: Percentiles | null;
   /** Share of all the time in which the JS thread could have run and had no core: on a quiet machine next to nothing. Null as above. */
   readonly waitedForCoreShare: number | null;
+  /**
+   * Longest of the turns without a collection in them: what the loop did itself. In what the JS thread had of a core where the kernel tells, else
+   * by the wall clock; 0: each that took a millisecond had one.
+   */
+  readonly longestOwnMs: number;
   /** Pauses of the garbage collector by the wall clock, which lie within turns; `share` of all the time. */
   readonly garbageCollection: {
     readonly count: number;
@@ -21,6 +28,16 @@ export interface TurnTimes {
     readonly maxMs: number;
     readonly share: number;
   };
+}
+
+interface LongTurn {
+  readonly endMs: number;
+  readonly wallMs: number;
+  readonly cpuMs: number;
+}
+
+function endOf({ startTime, duration }: PerformanceEntry): number {
+  return startTime + duration;
 }
 
 interface Moment {
@@ -37,10 +54,9 @@ export class TurnTimer {
   readonly #account = ThreadAccount.open();
   readonly #wallMs: number[] = [];
   readonly #cpuMs: number[] = [];
-  readonly #pausesMs: number[] = [];
-  readonly #observer = new PerformanceObserver((list) => {
-    for (const { duration } of list.getEntries()) this.#pausesMs.push(duration);
-  });
+  readonly #long: LongTurn[] = [];
+  readonly #pauses: PerformanceEntry[] = [];
+  readonly #observer = new PerformanceObserver((list) => void this.#pauses.push(...list.getEntries()));
   #from: Moment;
   readonly #start: Moment;
   #isOn = true;
@@ -55,19 +71,21 @@ export class TurnTimer {
   stop(): TurnTimes {
     this.#isOn = false;
     const end = this.#now();
+    this.#pauses.push(...this.#observer.takeRecords());
     this.#observer.disconnect();
     this.#account?.close();
     const isTold = this.#account !== null;
     const durationMs = end.wallMs - this.#start.wallMs;
-    const totalMs = sum(this.#pausesMs);
+    const totalMs = sum(this.#pauses.map(({ duration }) => duration));
     return {
       wallMs: percentilesOf(this.#wallMs),
       cpuMs: isTold ? percentilesOf(this.#cpuMs) : null,
       waitedForCoreShare: isTold ? (end.waitedMs - this.#start.waitedMs) / durationMs : null,
+      longestOwnMs: this.#longestOwnMs(isTold),
       garbageCollection: {
-        count: this.#pausesMs.length,
+        count: this.#pauses.length,
         totalMs,
-        maxMs: this.#pausesMs.reduce((most, pauseMs) => Math.max(most, pauseMs), 0),
+        maxMs: this.#pauses.reduce((most, { duration }) => Math.max(most, duration), 0),
         share: totalMs / durationMs,
       },
     };
@@ -93,9 +111,23 @@ export class TurnTimer {
   };
 
   #note(wallMs: number, to: Moment): void {
+    const cpuMs = Math.min(wallMs, to.cpuMs - this.#from.cpuMs);
     this.#wallMs.push(wallMs);
-    this.#cpuMs.push(Math.min(wallMs, to.cpuMs - this.#from.cpuMs));
+    this.#cpuMs.push(cpuMs);
+    if (wallMs >= LONG_TURN_MS) this.#long.push({ endMs: to.wallMs, wallMs, cpuMs });
     this.#from = to;
+  }
+
+  /** Turns and pauses are both in the order in which they came, and no two of either overlap. */
+  #longestOwnMs(isTold: boolean): number {
+    let [longestMs, next] = [0, 0];
+    for (const { endMs, wallMs, cpuMs } of this.#long) {
+      const beginMs = endMs - wallMs;
+      while (next < this.#pauses.length && endOf(this.#pauses[next] as PerformanceEntry) <= beginMs) next += 1;
+      const pause = this.#pauses[next];
+      if (pause === undefined || pause.startTime >= endMs) longestMs = Math.max(longestMs, isTold ? cpuMs : wallMs);
+    }
+    return longestMs;
   }
 
   #now(): Moment {
