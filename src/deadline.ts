@@ -1,7 +1,5 @@
+import { MAX_TIMER_MS } from './config/max-timer.js';
 import { ArgumentError } from './errors.js';
-
-/** Timers and the wire hold milliseconds in 31 bits: about 24 days. A longer timer of Node fires at once. */
-export const MAX_TIMER_MS = 0x7fff_ffff;
 
 /**
  * Checked before anything is closed: a close that fails half way leaves what nobody can close any more.

@@ -1,5 +1,5 @@
 import { z } from 'zod';
-import { MAX_TIMER_MS } from '../deadline.js';
+import { MAX_TIMER_MS } from './max-timer.js';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
