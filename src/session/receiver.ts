@@ -337,8 +337,7 @@ export class Receiver {
   sweep(): void {
     this.#giveAuxSlots();
     this.#farewells.sweep();
-    if (this.#book.size === 0) return;
-    const now = this.#o.clock.now();
+    const now = this.#book.size === 0 ? 0 : this.#o.clock.now();
     for (const session of this.#book.uncopied)
       if (now >= session.sweepNotBeforeMs) this.#guarded(session, () => this.#sweepOne(session, now));
   }
@@ -347,7 +346,7 @@ export class Receiver {
     if (session.outcome === null) {
       this.#expire(session, now);
       if (session.outcome !== null) return;
-      session.sweepNotBeforeMs = Math.min(session.clocks.notBeforeMs, this.#askForStatus(session, now));
+      session.sweepNotBeforeMs = Math.min(session.clocks.notBeforeMs, this.#talk.askSilent(session, now, this.#asking));
     } else if (session.releaseAtMs !== null && now >= session.releaseAtMs) {
       const writers = session.writers.filter((writer) => !writer.drained).map((writer) => writer.endpoint);
       this.#o.counters.add('released_unproven');
@@ -357,17 +356,6 @@ export class Receiver {
       );
       this.#release(session);
     }
-  }
-
-  /** @returns when at the earliest one of its writers is to be asked again */
-  #askForStatus(session: RxSession, now: number): number {
-    let againAtMs = this.#talk.statusDueMs(null, now);
-    for (const writer of session.writers) {
-      if (!session.wants(writer)) continue;
-      if (this.#asking.isReachable(writer)) this.#talk.askForStatus(session, writer, now);
-      againAtMs = Math.min(againAtMs, this.#talk.statusDueMs(writer, now));
-    }
-    return againAtMs;
   }
 
   /** What goes wrong with one receive under a timer ends that one. */

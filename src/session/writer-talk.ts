@@ -89,17 +89,30 @@ export class WriterTalk {
     this.#cancels.stop(writer.ticket);
   }
 
-  /** A writer that took the request and has been silent for a while is asked for a word; its outcome ends that. */
-  askForStatus(session: RxSession, writer: RxWriter, now: number): void {
-    if (!isOwing(writer) || now - lastWordMs(writer) < this.#statusIntervalMs) return;
+  /**
+   * Asks the writers for a word that took the request and have been silent for a while; their outcome ends that.
+   * @returns when at the earliest one of them is to be asked again
+   */
+  askSilent(session: RxSession, now: number, ways: { isReachable(writer: RxWriter): boolean }): number {
+    let againAtMs = this.#dueAfter(now);
+    for (const writer of session.writers) {
+      if (!session.wants(writer) || !isOwing(writer)) continue;
+      const isSilent = now - lastWordMs(writer) >= this.#statusIntervalMs;
+      if (isSilent && ways.isReachable(writer)) this.#askForStatus(session, writer, now);
+      againAtMs = Math.min(againAtMs, this.#dueAfter(lastWordMs(writer)));
+    }
+    return againAtMs;
+  }
+
+  #askForStatus(session: RxSession, writer: RxWriter, now: number): void {
     writer.statusAtMs = now;
     const { endpoint } = this.#channel;
     this.#channel.send(writer.endpoint, { type: 'STATUS', rid: session.rid, ticket: writer.ticket, endpoint });
   }
 
-  /** When at the earliest it is to be asked; of one that owes nothing yet, and of any other (null), that is a whole interval from now. */
-  statusDueMs(writer: RxWriter | null, now: number): number {
-    return (writer !== null && isOwing(writer) ? lastWordMs(writer) : now) + this.#statusIntervalMs - LOOK_EARLY_MS;
+  /** One that comes to owe a word later has a whole interval from then on. */
+  #dueAfter(wordMs: number): number {
+    return wordMs + this.#statusIntervalMs - LOOK_EARLY_MS;
   }
 
   stop(writer: RxWriter): void {
