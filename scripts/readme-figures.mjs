@@ -144,7 +144,7 @@ function sessionsFigures() {
       row.loopDelayMs.p99.toFixed(2),
       row.loopDelayMs.max.toFixed(2),
       row.turns.wallMs?.max.toFixed(2) ?? '-',
-      row.turns.longestOwnMs.toFixed(2),
+      row.turns.longestOwnMs?.toFixed(2) ?? '-',
       row.turns.garbageCollection.maxMs.toFixed(2),
       row.heapBytesPerSession === null ? '-' : Math.round(row.heapBytesPerSession),
     ]);

@@ -337,7 +337,7 @@ export class Receiver {
   sweep(): void {
     this.#giveAuxSlots();
     this.#farewells.sweep();
-    const now = this.#book.size === 0 ? 0 : this.#o.clock.now();
+    const now = this.#o.clock.now();
     for (const session of this.#book.uncopied)
       if (now >= session.sweepNotBeforeMs) this.#guarded(session, () => this.#sweepOne(session, now));
   }
