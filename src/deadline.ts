@@ -6,7 +6,7 @@ import { ArgumentError } from './errors.js';
  * @throws ArgumentError
  */
 export function checkDeadline(deadlineMs: number): void {
-  if (deadlineMs >= 0 && deadlineMs <= MAX_TIMER_MS) return;
+  if (typeof deadlineMs === 'number' && deadlineMs >= 0 && deadlineMs <= MAX_TIMER_MS) return;
   throw new ArgumentError(
     `deadlineMs must be a number of milliseconds in [0, ${MAX_TIMER_MS}], got ${typeof deadlineMs === 'number' ? deadlineMs : typeof deadlineMs}`,
   );

@@ -229,6 +229,8 @@ export class CacheAdmission implements CapacityPort {
 
   #waitsBehindAnother(request: LlmRequest): boolean {
     if (this.#blocked === null || this.#blocked === request) return false;
+    // What was let in has its whole demand in the pool: one that is not waits for it, however early it came, and never the other way round.
+    if (this.#held.has(request) && !this.#held.has(this.#blocked)) return false;
     return this.#options.orderOf(this.#blocked) < this.#options.orderOf(request);
   }
 

@@ -8,7 +8,7 @@ import type { Entry, RequestTable } from './request-table.js';
 import { typedError } from './typed-error.js';
 
 /** Prompts that are asked for their receivers in one turn: with thousands waiting, the rest has its turn next. */
-const POLLS_PER_TURN = 256;
+export const POLLS_PER_TURN = 256;
 
 export interface ContextTransferOptions {
   readonly table: RequestTable;

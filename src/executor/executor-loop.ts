@@ -102,8 +102,9 @@ export class ExecutorLoop {
       } catch (cause) {
         await this.#recover(cause);
       }
-      // What is left to look at of thousands of prompts that wait has the next turn.
-      if (acted || !pipeline.isEmpty || context.hasUnseen) await turns.nextTurn();
+      // What is left to look at of thousands of prompts that wait, or to tell of thousands of news, has the next turn.
+      const hasMore = ranks === null ? context.hasUnseen : ranks.hasMore;
+      if (acted || !pipeline.isEmpty || hasMore) await turns.nextTurn();
       else if (this.#ended()) break;
       else if (ranks !== null) await this.#restTogether(ranks);
       else {
@@ -161,7 +162,7 @@ export class ExecutorLoop {
 
   /** Several ranks: until there is something to tell or to hear. Never rejects. */
   async #restTogether(ranks: RankConsensus): Promise<void> {
-    const { wake, generation } = this.#o;
+    const { wake, generation, turns } = this.#o;
     try {
       ranks.rest();
       do {
@@ -169,6 +170,10 @@ export class ExecutorLoop {
         wake.clear();
         ranks.look();
         generation.postDelayed();
+        if (ranks.hasMore) {
+          await turns.nextTurn();
+          wake.raise();
+        }
       } while (!ranks.mustCross && !this.#ended() && this.#phase !== 'aborting');
     } catch (cause) {
       await this.#recover(cause);

@@ -156,6 +156,7 @@ export class Executor {
     });
     const onActivity = (): void => {
       context.activity();
+      ranks?.activity();
       wake.raise();
     };
     transceiver.onActivity(() => void guard.run('activity', onActivity));

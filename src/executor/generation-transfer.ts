@@ -70,7 +70,7 @@ export class GenerationTransfer {
     for (const entry of this.#delayed) if (entry.outcome !== null) this.#delayed.delete(entry);
     const before = this.#delayed.size;
     const most = RECEIVES_PER_STEP + before;
-    let posted = 0;
+    let [posted, over] = [0, 0];
     const planned = await planReceives(
       limits,
       requestsOf(table.in('DISAGG_GENERATION_INIT')),
@@ -93,6 +93,7 @@ export class GenerationTransfer {
           this.#post(entry);
           posted += 1;
         } else if (entry.outcome === null) this.#delayed.add(entry);
+        if (entry.outcome !== null) over += 1;
         continue;
       }
       // When pages are ready differs from rank to rank; what the next plan counts must not.
@@ -101,7 +102,8 @@ export class GenerationTransfer {
       this.#unposted.add(entry);
     }
     this.postDelayed();
-    return planned.length === most && (ranks !== null || posted > 0 || this.#delayed.size > before);
+    // What a refused one was given is for those behind it.
+    return over > 0 || (planned.length === most && (ranks !== null || posted > 0 || this.#delayed.size > before));
   }
 
   /** Several ranks: posts what waited for its pages only. */

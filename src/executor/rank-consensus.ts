@@ -14,6 +14,7 @@ import { RankSet } from '../rank-group/rank-set.js';
 import { remoteError } from '../rank-group/remote-error.js';
 import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
 import type { TransferLedger } from '../session/transfer-ledger.js';
+import { POLLS_PER_TURN } from './context-transfer.js';
 import type { RequestEvents } from './executor-events.js';
 import { RankOffers, type TakenOffer } from './rank-offers.js';
 import { RankOutbox } from './rank-outbox.js';
@@ -94,6 +95,9 @@ export class RankConsensus {
   readonly #check: ScheduleCheck;
   /** Generation first: receivers have not all asked this rank. */
   readonly #unready = new Set<Entry>();
+  #cursor: Iterator<Entry> | null = null;
+  #isCut = false;
+  #isDue = false;
   readonly #awaitingOthers = new Set<RequestId>();
   readonly #cancelled = new Set<RequestId>();
   #state: 'together' | 'applying' | 'parted' = 'together';
@@ -218,6 +222,7 @@ export class RankConsensus {
   /** The loop is about to sleep: whoever wakes it has to wake the others too. */
   rest(): void {
     this.#rested = true;
+    this.#isDue = true;
   }
 
   /** Collects what happened here. Changes nothing that a schedule depends on. */
@@ -228,16 +233,41 @@ export class RankConsensus {
       const entry = table.find(settled.request);
       if (entry !== undefined && entry.outcome === null) this.#noteSettled(settled);
     }
-    for (const entry of this.#unready) {
-      try {
-        if (!transceiver.receiverReady(entry.request)) continue;
-        this.#outbox.ready(entry.request.id);
-      } catch (error) {
-        this.defersFailure(entry, typedError(error, 'receiverReady failed'));
-      }
-      this.#unready.delete(entry);
-    }
+    this.#pollUnready();
     if (clock.now() >= this.#nextSweepMs) this.#sweep();
+  }
+
+  /** Receivers may have asked since the last look. */
+  activity(): void {
+    this.#isDue = true;
+  }
+
+  /** The last look left prompts to look at, or the last report news to tell, so that others should come soon, but not in this turn. */
+  get hasMore(): boolean {
+    return this.#cursor !== null || this.#isCut;
+  }
+
+  #pollUnready(): void {
+    if (this.#cursor === null && this.#isDue) {
+      this.#isDue = false;
+      this.#cursor = this.#unready.values();
+    }
+    for (let polls = 0; this.#cursor !== null && polls < POLLS_PER_TURN; polls++) {
+      const next = this.#cursor.next();
+      if (next.done === true) this.#cursor = null;
+      else if (this.#isReady(next.value)) this.#unready.delete(next.value);
+    }
+  }
+
+  /** Or failed: it is not asked about any more. */
+  #isReady(entry: Entry): boolean {
+    try {
+      if (!this.#o.transceiver.receiverReady(entry.request)) return false;
+      this.#outbox.ready(entry.request.id);
+    } catch (error) {
+      this.defersFailure(entry, typedError(error, 'receiverReady failed'));
+    }
+    return true;
   }
 
   /** One exchange: what is agreed takes effect, in the same order on every rank. When the ranks part, every request has ended after it. */
@@ -247,6 +277,7 @@ export class RankConsensus {
       leaving: options.leaving,
       forwardError: this.#forwardError,
     });
+    this.#isCut = !this.#outbox.isEmpty;
     this.#rested = false;
     let reports: readonly RankReport[];
     try {
@@ -370,12 +401,12 @@ export class RankConsensus {
     const verdicts = this.#verdicts.get(id);
     const entry = this.#o.table.byId(id);
     if (verdicts === undefined || entry === undefined || entry.outcome !== null) return;
-    const { endings, transceiver } = this.#o;
+    const { endings } = this.#o;
     const { userCancelled, completed, failure } = verdicts;
     if (completed.isFull && entry.role === 'context') endings.complete(entry);
     else if (userCancelled) {
       entry.request.cancelRequested = true;
-      if (entry.role !== 'aggregate') transceiver.cancelRequest(entry.request, 'cancelled by its user');
+      if (entry.role !== 'aggregate') endings.tellOther(entry, 'cancelled by its user');
       endings.cancel(entry);
     } else if (failure !== null) {
       const isOwn = failure.rank === this.#o.group.rank && verdicts.ownError !== null;
@@ -421,17 +452,19 @@ export class RankConsensus {
       completedAtMs: null,
       hasEnded: false,
     });
-    if (request.state === 'DISAGG_CONTEXT_WAIT_SCHEDULER') this.#unready.add(entry);
+    if (request.state !== 'DISAGG_CONTEXT_WAIT_SCHEDULER') return;
+    this.#unready.add(entry);
+    this.#isDue = true;
   }
 
   /** A request that ends without having been taken. */
   #end({ own: { request, events, sinceMs }, end }: TakenOffer): void {
-    const { table, endings, transceiver } = this.#o;
+    const { table, endings } = this.#o;
     const entry = table.add(request, events, sinceMs);
     this.#cancelled.delete(request.id);
     if (end === null || end.error === null) {
       request.cancelRequested = true;
-      if (entry.role !== 'aggregate') transceiver.cancelRequest(request, 'cancelled by its user');
+      if (entry.role !== 'aggregate') endings.tellOther(entry, 'cancelled by its user');
       endings.cancel(entry);
     } else endings.abandon(entry, end.error);
   }

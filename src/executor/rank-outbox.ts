@@ -8,6 +8,9 @@ import {
   type StepCheck,
 } from '../rank-group/rank-report.js';
 
+/** Of each kind in one report: what is agreed on in an exchange takes effect in one turn of the event loop. */
+const NEWS_PER_STEP = 64;
+
 /** Role: what this rank has to tell the others, each once, in the order it happened. */
 export class RankOutbox {
   readonly #offered: OfferedRequest[] = [];
@@ -19,7 +22,7 @@ export class RankOutbox {
   #step = 0;
 
   constructor(size: number) {
-    this.#limit = newsLimit(size);
+    this.#limit = Math.min(NEWS_PER_STEP, newsLimit(size));
   }
 
   get isEmpty(): boolean {

@@ -58,8 +58,13 @@ export class RequestEndings {
   /** The executor gives up on a request that the other side may wait for: it hears of it, also when no transfer has begun here. */
   abandon(entry: Entry, error: KvTransceiverError): void {
     if (entry.outcome !== null) return;
-    if (isAwaited(entry)) this.#o.transceiver.cancelRequest(entry.request, error.message);
+    if (isAwaited(entry)) this.tellOther(entry, error.message);
     this.fail(entry, error);
+  }
+
+  /** The other side hears that the request is over. Whatever the transceiver says: here it is, and those behind it have their turn. */
+  tellOther({ request }: Entry, reason: string): void {
+    this.#o.guard.run(`the cancel of request ${request.id}`, () => this.#o.transceiver.cancelRequest(request, reason));
   }
 
   /** Gives up the pages of an ended request and tells the caller. */

@@ -297,11 +297,13 @@ describe('close', () => {
     expect(closed).toBe(true);
   });
 
-  it.each([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31])(
+  it.each<unknown>([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31, null, '5', 10n])(
     'refuses a deadline of %s and stays open',
     async (deadlineMs) => {
       const s = setup('generation_first');
-      await expect(s.coordinator.close({ deadlineMs })).rejects.toThrow(/deadlineMs must be a number of milliseconds/);
+      await expect(s.coordinator.close({ deadlineMs: deadlineMs as number })).rejects.toThrow(
+        /deadlineMs must be a number of milliseconds/,
+      );
       s.submit();
       expect(s.log).toHaveLength(2);
     },

@@ -299,11 +299,13 @@ describe.each(SCHEDULES)('close, %s', (schedule) => {
     expect(h.clock.pendingTimerCount).toBe(0);
   });
 
-  it.each([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31])(
+  it.each<unknown>([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31, null, '5', 10n])(
     'refuses a deadline of %s and stays open',
     async (deadlineMs) => {
       const h = harness({ schedule });
-      await expect(h.executor.close({ deadlineMs })).rejects.toThrow(/deadlineMs must be a number of milliseconds/);
+      await expect(h.executor.close({ deadlineMs: deadlineMs as number })).rejects.toThrow(
+        /deadlineMs must be a number of milliseconds/,
+      );
       expect(h.clock.pendingTimerCount).toBe(0);
       // A closing one throws.
       h.executor.submit(generationRequest(1, 4, 1));

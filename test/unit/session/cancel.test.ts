@@ -170,7 +170,7 @@ describe('shutdown', () => {
     expect(() => pair.context.transceiver.receiverReady(context)).toThrow(/closed/);
   });
 
-  it.each([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31, { deadlineMs: 10 }])(
+  it.each<unknown>([Number.NaN, -1, Number.POSITIVE_INFINITY, 2 ** 31, { deadlineMs: 10 }, null, '5', 10n])(
     'refuses a deadline of %s before it closes anything',
     async (deadline) => {
       const { pair, generation, context } = await pairWith();

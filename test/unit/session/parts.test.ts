@@ -143,6 +143,19 @@ describe('RequestClocks', () => {
     expect(clocks.expired()).toEqual({ clock: 'progress', limitMs: 30 });
   });
 
+  it('progress: a peer that said that it waits, and then nothing, is given up one silence after its word', () => {
+    const clock = new FakeClock(0);
+    const clocks = new RequestClocks(clock, { ...limits, transferQueueTimeoutMs: 200, kvTransferTimeoutMs: 500 });
+    clocks.peerArrived();
+    clocks.expectProgress();
+    clock.advance(20);
+    clocks.signOfLife();
+    clock.advance(15);
+    expect(clocks.expired()).toBeNull();
+    clock.advance(16);
+    expect(clocks.expired()).toEqual({ clock: 'progress', limitMs: 30 });
+  });
+
   it('progress: a sign of life counts while not busy, and only until the queue limit after the last progress', () => {
     const clock = new FakeClock(0);
     const clocks = new RequestClocks(clock, limits);
