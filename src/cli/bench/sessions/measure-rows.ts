@@ -88,6 +88,8 @@ export async function measureExecutor(
 ): Promise<SessionsRow> {
   // A request's pages are free once its transfer has drained, and the next may start before.
   return withPair(4 * concurrency, async (context, generation) => {
+    // What the rows before left is collected here, and not where turns are measured.
+    heapInUse();
     const load = new ExecutorLoad(context, generation, { chunkTokens: CHUNK_TOKENS, concurrency, schedule });
     load.start(concurrency);
     await pause(context, WARM_UP_MS);
