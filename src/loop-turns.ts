@@ -1,5 +1,5 @@
 /** What may go on in one turn of the event loop before the rest is left to the next one. */
-const TURN_MS = 1;
+const TURN_MS = 0.5;
 
 /** Of this thread: those who yielded, in order. There is one immediate for each of them. */
 const waiting: (() => void)[] = [];

@@ -1,7 +1,7 @@
 import type { Clock } from './clock.js';
 
 /** Work that is done before others have their turn. */
-const PORTION_MS = 1;
+const PORTION_MS = 0.5;
 /** Small units of work between two looks at the clock. */
 const UNITS_PER_LOOK = 32;
 
