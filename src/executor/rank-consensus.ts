@@ -244,7 +244,8 @@ export class RankConsensus {
 
   /** The last look left prompts to look at, or the last report news to tell, so that others should come soon, but not in this turn. */
   get hasMore(): boolean {
-    return this.#cursor !== null || this.#isCut;
+    // Ranks that parted look at nothing and tell nothing any more.
+    return this.#state !== 'parted' && (this.#cursor !== null || this.#isCut);
   }
 
   #pollUnready(): void {
