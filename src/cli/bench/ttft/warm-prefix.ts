@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from 'node:timers/promises';
 import type { PageContent } from '../../../agent/page-content.js';
 import { chainBlockHashes } from '../../../cache/block-hash.js';
 import type { KvCacheManager, RequestId } from '../../../cache/kv-cache-manager.js';
@@ -17,6 +18,9 @@ export interface WarmPrefixParts {
   readonly heldRequests: number;
 }
 
+/** How long the request before may take to give its pages back: it has its outcome while its last writer still may be on its way. */
+const ROOM_WAIT_MS = 2000;
+
 /** Whether a longer prefix than was asked for may be there already: of prompts that share theirs with others. */
 export type WarmBound = 'exact' | 'at-least';
 
@@ -24,7 +28,8 @@ export type WarmBound = 'exact' | 'at-least';
  * Makes the rank hold the first `warmTokens` tokens of a prompt, as a request before would have left them: real pages with the right
  * content, matchable by hash, owned by nobody.
  * @param warmTokens whole blocks (of all context parallel ranks), less than the prompt
- * @throws ResourceError when the pool has no room
+ * @param waitMs how long to wait for room
+ * @throws ResourceError when the pool has no room by then
  */
 export async function warmPrefix(
   parts: WarmPrefixParts,
@@ -32,14 +37,20 @@ export async function warmPrefix(
   tokens: Uint32Array,
   warmTokens: number,
   bound: WarmBound,
+  waitMs = ROOM_WAIT_MS,
 ): Promise<void> {
   if (warmTokens === 0) return;
   const { cache, content, pageTable, contentPlace, owner } = parts;
   const blockHashes = chainBlockHashes(tokens, cache.tokensPerBlock);
   const { prepopulatedLen } = cache.addRequest(id, { promptLen: tokens.length, blockHashes });
   try {
-    if (!cache.ensureCapacity(id, warmTokens)) {
-      throw new ResourceError(`no room for a cached prefix of ${warmTokens} tokens; ${remedyFor(parts.heldRequests)}`);
+    const deadline = performance.now() + waitMs;
+    while (!cache.ensureCapacity(id, warmTokens)) {
+      if (performance.now() >= deadline) {
+        const remedy = remedyFor(parts.heldRequests);
+        throw new ResourceError(`no room for a cached prefix of ${warmTokens} tokens; ${remedy}`);
+      }
+      await sleep(1);
     }
     const tokenSeeds = content.chainTokenSeeds(tokens);
     const begin = prepopulatedLen / cache.tokensPerBlock;
