@@ -149,12 +149,13 @@ export class WriterAsking {
 
   /** The same for every request that the same group computed. @throws as `chooseWriters` */
   #chosenOf(context: RankInfo, ctxDpRank: number | null): readonly ChosenGroup[] {
+    // Without attention DP every number means the one group there is, so that requests do not decide how many are kept.
+    const group = context.attentionDp ? ctxDpRank : null;
     const known = this.#chosen.get(context) ?? new Map<number | null, readonly ChosenGroup[]>();
-    let groups = known.get(ctxDpRank);
+    let groups = known.get(group);
     if (groups === undefined) {
-      groups = chooseWriters(this.#o.self, context, ctxDpRank);
-      // Without attention DP every number means the one group there is: kept once, so that requests do not decide how many are.
-      if (context.attentionDp || known.size === 0) known.set(ctxDpRank, groups);
+      groups = chooseWriters(this.#o.self, context, group);
+      known.set(group, groups);
       this.#chosen.set(context, known);
     }
     return groups;

@@ -299,7 +299,8 @@ describe('encoding', () => {
           findings: Array.from({ length: 300 }, (_, i) => ({
             field: 'f'.repeat(300),
             a: `${i}`,
-            b: '',
+            // Fewer characters than the bound, and more bytes.
+            b: '€'.repeat(700),
             verdict: '',
             whichSideToChange: '',
           })),
@@ -309,7 +310,7 @@ describe('encoding', () => {
     if (ack.type !== 'HELLO_ACK' || ack.answer.accepted) throw new Error('wrong answer');
     expect(ack.answer.message).toBe('é'.repeat(1024));
     expect(ack.answer.findings).toHaveLength(256);
-    expect(ack.answer.findings[0]?.field).toBe('f'.repeat(256));
+    expect(ack.answer.findings[0]).toMatchObject({ field: 'f'.repeat(256), b: '€'.repeat(682) });
   });
 
   it('a frame of exactly 16 MiB passes, one slot more does not', () => {
