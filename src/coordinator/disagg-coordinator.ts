@@ -5,6 +5,7 @@ import type { ScheduleStyle } from '../executor/request.js';
 import { CallbackGuard, INTERNAL_ERRORS } from '../session/callback-guard.js';
 import { Counters } from '../session/counters.js';
 import { GuardedClock } from '../session/guarded-clock.js';
+import { TurnBudget } from '../turn-budget.js';
 import { type CoordinatorObserver, tellSubmitted } from './coordinator-observer.js';
 import type { CoordinatorRequest, CoordinatorResult } from './coordinator-request.js';
 import { type CoordinatorStats, serverStats } from './coordinator-stats.js';
@@ -129,18 +130,21 @@ export class DisaggCoordinator {
   async close(options: { readonly deadlineMs?: number } = {}): Promise<void> {
     if (options.deadlineMs !== undefined) checkDeadline(options.deadlineMs);
     this.#closing = true;
-    const timer =
-      options.deadlineMs === undefined
-        ? null
-        : this.#o.clock.setTimer(
-            options.deadlineMs,
-            () => {
-              for (const call of this.#live) call.cancel();
-            },
-            { keepAlive: true },
-          );
+    const { clock } = this.#o;
+    const { deadlineMs } = options;
+    const expire = (): void => this.#guard.after('a deadline', this.#cancelLive(), () => {});
+    const timer = deadlineMs === undefined ? null : clock.setTimer(deadlineMs, expire, { keepAlive: true });
     await Promise.all([...this.#live].map((call) => call.released));
     timer?.cancel();
+  }
+
+  /** In portions: those that end meanwhile leave the set, and none comes while it closes. A retry takes the place of its request. */
+  async #cancelLive(): Promise<void> {
+    const turns = new TurnBudget(this.#o.clock);
+    for (const call of this.#live) {
+      call.cancel();
+      if (turns.isSpent()) await turns.nextTurn();
+    }
   }
 }
 

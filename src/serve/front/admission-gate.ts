@@ -1,4 +1,6 @@
 import type { Clock, Timer } from '../../clock.js';
+import { inPortions } from '../../in-portions.js';
+import { TurnBudget } from '../../turn-budget.js';
 import { ApiError } from './openai-error.js';
 
 export interface AdmissionLimits {
@@ -97,10 +99,14 @@ export class AdmissionGate {
     });
   }
 
-  /** Takes nobody any more; those who wait are turned away. */
-  close(): void {
+  /** Takes nobody any more, from now on, not even of those who wait. @returns when those are turned away, in portions */
+  close(): Promise<void> {
     this.#closed = true;
-    for (const waiter of [...this.#waiting]) waiter.refuse(closing());
+    return inPortions(new TurnBudget(this.#clock), () => {
+      const [next] = this.#waiting;
+      next?.refuse(closing());
+      return next !== undefined;
+    });
   }
 
   /** When nobody is live. */
@@ -117,7 +123,7 @@ export class AdmissionGate {
         if (left) return;
         left = true;
         this.#live -= 1;
-        const [next] = this.#waiting;
+        const [next] = this.#closed ? [] : this.#waiting;
         if (next !== undefined) next.admit();
         else if (this.#live === 0) for (const resolve of this.#whenIdle.splice(0)) resolve();
       },

@@ -107,8 +107,7 @@ export async function answerRoute(
     parts.metrics.firstToken((clock.now() - startedAtMs) / 1000);
     return request.stream ? streamed(c, run) : await whole(c, run);
   } catch (error) {
-    reportInternal(parts, id, error);
-    throw apiErrorOf(error, id);
+    throw reported(parts, id, error);
   }
 }
 
@@ -168,8 +167,7 @@ async function* eventsOf(run: Run): AsyncGenerator<string, null> {
     yield eventOf('[DONE]');
   } catch (error) {
     // The status is sent long ago: clients know an event with `error`.
-    reportInternal(parts, head.id, error);
-    yield eventOf(apiErrorOf(error, head.id).body);
+    yield eventOf(reported(parts, head.id, error).body);
   }
   return null;
 }
@@ -181,7 +179,10 @@ function finished({ parts, answer, head, startedAtMs }: Run) {
   return end;
 }
 
-function reportInternal(parts: AnswerParts, id: string, error: unknown): void {
-  if (apiErrorOf(error, id).status !== 500) return;
-  parts.onError(`${id}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+/** As the client sees it. What it is not told goes to the log. */
+function reported(parts: AnswerParts, id: string, error: unknown): ApiError {
+  const known = apiErrorOf(error, id);
+  if (known.status === 500)
+    parts.onError(`${id}: ${error instanceof Error ? (error.stack ?? error.message) : String(error)}`);
+  return known;
 }

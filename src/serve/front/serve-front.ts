@@ -141,8 +141,7 @@ export class ServeFront {
 
   /** Turns new requests away and lets those under way end; what is left at the deadline is cancelled. Then ends everything. */
   async close(deadlineMs: number): Promise<void> {
-    this.#gate.close();
-    await this.#coordinator.close({ deadlineMs });
+    await Promise.all([this.#gate.close(), this.#coordinator.close({ deadlineMs })]);
     await this.#gate.idle();
     // Answers that are complete are still being written to their clients.
     const listener = this.#listener;

@@ -3,6 +3,7 @@ import { WireError } from '../../errors.js';
 import { CallbackGuard, INTERNAL_ERRORS } from '../../session/callback-guard.js';
 import { Counters } from '../../session/counters.js';
 import { GuardedClock } from '../../session/guarded-clock.js';
+import { TurnBudget } from '../../turn-budget.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { decodeWorkerFrame } from './link-codec.js';
 import type { IdOrigin, LinkFrame, WorkerMessage, WorkerRole } from './link-message.js';
@@ -34,12 +35,14 @@ export class FrontLinks {
   readonly #bySession = new Map<bigint, WorkerLink>();
   readonly #counters = new Counters();
   readonly #guard: CallbackGuard;
+  readonly #turns: TurnBudget;
   #badFrames = 0;
 
   constructor(options: FrontLinksOptions) {
     const { messenger, clock, onWarning } = options;
     const guard = new CallbackGuard({ clock, counters: this.#counters, warn: onWarning });
     this.#guard = guard;
+    this.#turns = new TurnBudget(clock);
     this.#o = {
       ...options,
       clock: new GuardedClock(clock, guard),
@@ -69,6 +72,7 @@ export class FrontLinks {
       role,
       clock,
       guard: this.#guard,
+      turns: this.#turns,
       messenger,
       engine,
       newSession,
@@ -89,8 +93,10 @@ export class FrontLinks {
     for (const link of this.#links) link.announceIds();
   }
 
+  /** Waits for what is left of its calls: each has ended when this returns. */
   async close(lingerMs: number): Promise<void> {
     for (const link of this.#links) link.detach('the front is closing');
+    await Promise.all(this.#links.map((link) => link.ended()));
     await this.#o.messenger.close(lingerMs);
   }
 

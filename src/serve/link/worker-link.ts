@@ -8,18 +8,22 @@ import type {
 } from '../../coordinator/disagg-server.js';
 import { ArgumentError, type KvTransceiverError, PeerLostError, StateError, WireError } from '../../errors.js';
 import type { CallbackGuard } from '../../session/callback-guard.js';
+import type { TurnBudget } from '../../turn-budget.js';
 import type { Messenger } from '../../wire/messenger.js';
 import { checkFrontMessage } from './link-codec.js';
 import { HELLO_INTERVAL_MS, PING_INTERVAL_MS, SILENCE_LIMIT_MS } from './link-limits.js';
 import type { FrontMessage, IdOrigin, LinkFrame, WorkerMessage, WorkerPhase, WorkerRole } from './link-message.js';
 import { LinkOutbox } from './link-outbox.js';
 import { RemoteCall } from './remote-call.js';
+import { type CallMessage, SessionCalls } from './session-calls.js';
 
 export interface WorkerLinkOptions {
   readonly name: string;
   readonly role: WorkerRole;
   readonly clock: Clock;
   readonly guard: CallbackGuard;
+  /** Of all links of one side. */
+  readonly turns: TurnBudget;
   readonly messenger: Messenger;
   /** What the worker must run; see `engineLabel`. */
   readonly engine: string;
@@ -41,11 +45,13 @@ interface Talk {
   readonly endpoint: string;
   readonly session: bigint;
   readonly outbox: LinkOutbox<FrontMessage>;
+  readonly calls: SessionCalls;
   sequence: number;
   lastHeardMs: number;
   timer: Timer | null;
 }
 
+type ControlMessage = Exclude<WorkerMessage, CallMessage>;
 type Worker = Pick<Extract<WorkerMessage, { type: 'welcome' }>, 'incarnation' | 'infoEndpoint' | 'pid'>;
 
 /** How long an answer to `metrics` is waited for. */
@@ -60,7 +66,8 @@ const METRICS_LIMIT_MS = 2000;
 export class WorkerLink implements DisaggServer {
   readonly name: string;
   readonly #o: WorkerLinkOptions;
-  readonly #calls = new Map<number, RemoteCall>();
+  /** Of sessions that are over: calls that are still to be told. */
+  readonly #ending = new Map<SessionCalls, Promise<void>>();
   readonly #queries = new Map<number, (text: string | null) => void>();
   #state: LinkState = { kind: 'detached', reason: 'it was not started yet' };
   #known: Worker = { incarnation: 0n, infoEndpoint: '', pid: 0 };
@@ -90,8 +97,10 @@ export class WorkerLink implements DisaggServer {
     return this.#known.pid;
   }
 
+  /** Those that have not ended, of sessions that are over, too. */
   get liveCalls(): number {
-    return this.#calls.size;
+    const current = this.#state.kind === 'detached' ? [] : [this.#state.talk.calls];
+    return [...current, ...this.#ending.keys()].reduce((sum, { size }) => sum + size, 0);
   }
 
   condition(): ServerCondition {
@@ -110,13 +119,13 @@ export class WorkerLink implements DisaggServer {
     const state = this.#state;
     if (state.kind !== 'up')
       throw new StateError(`${this.name} is down (${state.reason}); send the request to another`);
-    const { outbox } = state.talk;
+    const { outbox, calls } = state.talk;
     const call = this.#nextNumber++;
     const rest = { transferPolicy, sampling, stopTokens };
     const message: FrontMessage = { type: 'submit', call, promptTokens, maxTokens, params, ...rest };
     requireCarriable(message);
     const remote = new RemoteCall(this.name, events, this.#o.guard, () => outbox.say({ type: 'cancel', call }));
-    this.#calls.set(call, remote);
+    calls.add(call, remote);
     outbox.say(message, promptTokens.byteLength);
     return remote;
   }
@@ -148,7 +157,7 @@ export class WorkerLink implements DisaggServer {
     this.#greet(endpoint, 'it did not answer yet');
   }
 
-  /** There is no worker any more. Its calls fail. */
+  /** There is no worker any more, from now on. Its calls fail, in portions; see `ended`. */
   detach(reason: string): void {
     if (this.#state.kind === 'detached') {
       this.#state = { kind: 'detached', reason };
@@ -159,11 +168,15 @@ export class WorkerLink implements DisaggServer {
       talk.outbox.say({ type: 'bye' });
       talk.outbox.flush();
     }
-    this.#endTalk(talk);
     this.#o.messenger.forget(talk.endpoint);
     this.#o.onSession(this, talk.session, null);
     this.#state = { kind: 'detached', reason };
-    this.#failCalls(reason);
+    this.#endTalk(talk, reason);
+  }
+
+  /** When every call of a session that is over has ended. */
+  async ended(): Promise<void> {
+    await Promise.all(this.#ending.values());
   }
 
   /** Says which request ids come from now on. */
@@ -185,18 +198,23 @@ export class WorkerLink implements DisaggServer {
       this.#lose(`frame ${talk.sequence} of its session was lost`);
       return;
     }
+    let said: CallMessage[] = [];
     for (const message of messages) {
-      // A message before this one may have ended the session.
-      if (this.#state.kind === 'detached' || this.#state.talk !== talk) return;
-      try {
-        this.#onMessage(message);
-      } catch (error) {
-        this.#lose(this.#o.guard.caught('its message was not understood', error).message);
+      if (isOfCall(message)) {
+        said.push(message);
+        continue;
       }
+      talk.calls.hear(said);
+      said = [];
+      // This message, or one before it, may end the session.
+      if (!this.#isCurrent(talk)) return;
+      const error = this.#o.guard.run(`a message of ${this.name}`, () => this.#onMessage(message));
+      if (error !== null) this.#loseTalk(talk, error.message);
     }
+    talk.calls.hear(said);
   }
 
-  #onMessage(message: WorkerMessage): void {
+  #onMessage(message: ControlMessage): void {
     switch (message.type) {
       case 'welcome':
         this.#onWelcome(message);
@@ -207,18 +225,6 @@ export class WorkerLink implements DisaggServer {
       case 'unknown':
         if (this.#state.kind === 'up') this.#lose('it does not know this session any more');
         break;
-      case 'answer':
-        this.#calls.get(message.call)?.answered(message);
-        break;
-      case 'tokens':
-        this.#calls.get(message.call)?.arrived(message);
-        break;
-      case 'done': {
-        const call = this.#calls.get(message.call);
-        call?.ended(message);
-        this.#calls.delete(message.call);
-        break;
-      }
       case 'pong':
         if (this.#state.kind === 'up') this.#state.phase = message.phase;
         break;
@@ -246,11 +252,12 @@ export class WorkerLink implements DisaggServer {
   }
 
   #greet(endpoint: string, reason: string): void {
-    const { clock, guard, messenger, newSession } = this.#o;
+    const { clock, guard, turns, messenger, newSession } = this.#o;
     const session = newSession();
     const onBroken = (error: KvTransceiverError): void => this.#loseTalk(talk, error.message);
     const outbox = new LinkOutbox<FrontMessage>({ clock, guard, messenger, endpoint, session, onBroken });
-    const talk: Talk = { endpoint, session, outbox, sequence: 0, lastHeardMs: clock.now(), timer: null };
+    const calls = new SessionCalls({ worker: this.name, guard, turns, onBroken });
+    const talk: Talk = { endpoint, session, outbox, calls, sequence: 0, lastHeardMs: clock.now(), timer: null };
     this.#state = { kind: 'greeting', reason, talk };
     this.#o.onSession(this, null, session);
     this.#sayHello(talk);
@@ -285,7 +292,11 @@ export class WorkerLink implements DisaggServer {
   }
 
   #loseTalk(talk: Talk, reason: string): void {
-    if (this.#state.kind !== 'detached' && this.#state.talk === talk) this.#lose(reason);
+    if (this.#isCurrent(talk)) this.#lose(reason);
+  }
+
+  #isCurrent(talk: Talk): boolean {
+    return this.#state.kind !== 'detached' && this.#state.talk === talk;
   }
 
   /** Gives the session up and opens another one. */
@@ -293,22 +304,22 @@ export class WorkerLink implements DisaggServer {
     if (this.#state.kind === 'detached') return;
     const { talk } = this.#state;
     this.#warn(`${this.name} at ${talk.endpoint} was lost: ${reason}`);
-    this.#endTalk(talk);
-    this.#failCalls(reason);
     this.#o.onSession(this, talk.session, null);
     this.#greet(talk.endpoint, reason);
+    this.#endTalk(talk, reason);
   }
 
-  #endTalk(talk: Talk): void {
-    talk.timer?.cancel();
-    talk.outbox.close();
-  }
-
-  #failCalls(reason: string): void {
-    const calls = [...this.#calls.values()];
-    this.#calls.clear();
+  /** Last of all: nobody who hears of a call's end finds the session still up. */
+  #endTalk({ timer, outbox, calls }: Talk, reason: string): void {
+    timer?.cancel();
+    outbox.close();
     for (const query of [...this.#queries.keys()]) this.#answerQuery(query, null);
-    for (const call of calls) call.fail(new PeerLostError(`${this.name} was lost: ${reason}`, { peer: this.name }));
+    const message = `${this.name} was lost: ${reason}`;
+    const ended = calls.end(() => new PeerLostError(message, { peer: this.name }));
+    this.#ending.set(
+      calls,
+      ended.then(() => void this.#ending.delete(calls)),
+    );
   }
 
   #answerQuery(query: number, text: string | null): void {
@@ -322,6 +333,10 @@ export class WorkerLink implements DisaggServer {
     this.#lastWarning = message;
     this.#o.onWarning(message);
   }
+}
+
+function isOfCall(message: WorkerMessage): message is CallMessage {
+  return message.type === 'answer' || message.type === 'tokens' || message.type === 'done';
 }
 
 /** @throws ArgumentError */

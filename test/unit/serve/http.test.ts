@@ -351,7 +351,7 @@ describe('bounds', () => {
 
   it('turns everybody away when it closes', async () => {
     const { complete, gate, url } = await start();
-    gate.close();
+    await gate.close();
     const refused = await complete();
     expect([refused.status, refused.headers.get('connection')]).toEqual([503, 'close']);
     expect(await refused.json()).toMatchObject({ error: { code: 'shutting_down' } });

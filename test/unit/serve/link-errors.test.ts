@@ -55,6 +55,8 @@ describe('what is thrown behind a frame or a timer of a link', () => {
       server.last.events.onToken?.(7, 0);
       server.last.events.onToken?.(8, 1);
       await clock.run(2);
+      // What it says is heard in portions; the cancel takes its way after that.
+      await clock.run(2);
       const { outcome, error } = await call.done;
       expect([outcome, error?.code]).toEqual(['failed', 'ERR_KVT_INTERNAL']);
       expect(error?.message).toMatch(new RegExp(`^${handler} of a request at context-0: out of the blue`));

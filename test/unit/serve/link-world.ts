@@ -85,8 +85,7 @@ export const FRONT = 'tcp://127.0.0.1:1000';
 export const WORKER = 'tcp://127.0.0.1:2000';
 
 /** A front and a worker over wires in memory. */
-export function linkWorld(role: 'context' | 'generation' = 'context') {
-  const clock = new FakeClock();
+export function linkWorld(role: 'context' | 'generation' = 'context', clock = new FakeClock()) {
   const wires = new Wires(clock);
   const log: string[] = [];
   const warnings: string[] = [];
@@ -116,12 +115,13 @@ export function linkWorld(role: 'context' | 'generation' = 'context') {
       readonly role?: 'generation';
       readonly incarnation?: bigint;
       readonly metrics?: string;
+      readonly port?: number;
     } = {},
   ) => {
     const server = new FakeServer('worker', WORKER, log);
     const host = new LinkHost({
       clock,
-      messenger: wires.bind(2000),
+      messenger: wires.bind(more.port ?? 2000),
       role: more.role ?? role,
       engine: more.engine ?? 'tiny',
       incarnation: more.incarnation ?? 7n,
