@@ -30,6 +30,7 @@ export class SlotPool {
   readonly #onEvicted: (slot: number, hash: string) => void;
   #freeCount: number;
   #pinned = 0;
+  #contentVersion = 0;
 
   /** `onEvicted`: the content has lost its slot, which is about to be handed out. */
   constructor(slotCount: number, random: SeededRandom, onEvicted: (slot: number, hash: string) => void = () => {}) {
@@ -62,6 +63,11 @@ export class SlotPool {
     return this.#slotOf.find(hash);
   }
 
+  /** As long as it stays the same, no content has come or gone, and `find` says what it said before. */
+  get contentVersion(): number {
+    return this.#contentVersion;
+  }
+
   /** As long as it stays the same, the slot holds the content that `find` found in it. */
   generationOf(slot: number): number {
     return this.#numbers[slot * FIELDS + GENERATION] as number;
@@ -78,11 +84,20 @@ export class SlotPool {
     this.#numbers[slot * FIELDS + OWNERS] = this.#ownersOf(slot) + 1;
   }
 
+  shareAll(slots: Int32Array): void {
+    for (let index = 0; index < slots.length; index++) this.share(slots[index] as number);
+  }
+
   release(slot: number): void {
     const owners = this.#ownersOf(slot);
     if (owners === 0) throw new InternalError(`slot ${slot} is released more often than it is owned`);
     this.#numbers[slot * FIELDS + OWNERS] = owners - 1;
     this.#settle(slot);
+  }
+
+  /** The last one first: what is evicted first is then the deepest block, which the fewest prompts share. */
+  releaseAll(slots: Int32Array): void {
+    for (let index = slots.length - 1; index >= 0; index--) this.release(slots[index] as number);
   }
 
   /** Releasing the slot once would make it available. */
@@ -97,6 +112,10 @@ export class SlotPool {
     this.#numbers[slot * FIELDS + PINS] = pins + 1;
   }
 
+  pinAll(slots: Int32Array): void {
+    for (let index = 0; index < slots.length; index++) this.pin(slots[index] as number);
+  }
+
   unpin(slot: number): void {
     const pins = this.#pinsOf(slot);
     if (pins === 0) throw new InternalError(`slot ${slot} is unpinned more often than it is pinned`);
@@ -106,6 +125,11 @@ export class SlotPool {
     this.#settle(slot);
   }
 
+  /** The last one first, as `releaseAll`. */
+  unpinAll(slots: Int32Array): void {
+    for (let index = slots.length - 1; index >= 0; index--) this.unpin(slots[index] as number);
+  }
+
   /**
    * The content of an owned slot is final and may be matched. When another slot already holds that content, this one stays private:
    * a page that someone may be reading is never swapped for another.
@@ -113,6 +137,7 @@ export class SlotPool {
    */
   publish(slot: number, hash: string): boolean {
     if (this.#hasContent(slot) || !this.#slotOf.add(hash, slot)) return false;
+    this.#contentVersion++;
     this.#hashOf[slot] = hash;
     this.#numbers[slot * FIELDS + CONTENT] = 1;
     return true;
@@ -157,6 +182,7 @@ export class SlotPool {
   }
 
   #forget(slot: number, hash: string): void {
+    this.#contentVersion++;
     this.#slotOf.remove(hash);
     this.#hashOf[slot] = undefined;
     this.#numbers[slot * FIELDS + CONTENT] = 0;
