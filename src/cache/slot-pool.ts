@@ -4,14 +4,16 @@ import type { CacheGroupStats } from './kv-cache-manager.js';
 import type { SeededRandom } from './seeded-random.js';
 import { SlotQueue } from './slot-queue.js';
 
-/** Numbers of each slot, side by side: slots are visited in any order, and memory comes by the line. No more than these: larger is slower. */
-const FIELDS = 4;
-const OWNERS = 0;
+/**
+ * Numbers of each slot, side by side: slots are visited in any order, and memory comes by the line. No more than these: of a prompt of a million
+ * tokens each slot is another line, and what does not fit the cache takes several times as long.
+ */
+const FIELDS = 2;
+/** `OWNER` for each owner, and `CONTENT` when content is published. */
+const USE = 0;
 const PINS = 1;
-/** 1 = content is published. */
-const CONTENT = 2;
-/** How often content has left the slot. */
-const GENERATION = 3;
+const OWNER = 2;
+const CONTENT = 1;
 
 /**
  * Role: the slots of one layer group: who holds each, and what content each keeps.
@@ -22,6 +24,8 @@ export class SlotPool {
   readonly slotCount: number;
   readonly #random: SeededRandom;
   readonly #numbers: Int32Array;
+  /** How often content has left each slot. */
+  readonly #generations: Int32Array;
   readonly #hashOf: (string | undefined)[];
   readonly #slotOf: ContentIndex;
   /** A stack of `#freeCount` slots. */
@@ -38,6 +42,7 @@ export class SlotPool {
     this.#random = random;
     this.#onEvicted = onEvicted;
     this.#numbers = new Int32Array(slotCount * FIELDS);
+    this.#generations = new Int32Array(slotCount);
     this.#hashOf = new Array<string | undefined>(slotCount).fill(undefined);
     this.#slotOf = new ContentIndex(slotCount);
     this.#free = new Int32Array(slotCount);
@@ -54,7 +59,7 @@ export class SlotPool {
   /** A slot with one owner and no content. Evicts the least recently used content when no slot is free. */
   allocate(): number {
     const slot = this.#freeCount > 0 ? this.#takeFree() : this.#evictOldest();
-    this.#numbers[slot * FIELDS + OWNERS] = 1;
+    this.#numbers[slot * FIELDS + USE] = OWNER;
     return slot;
   }
 
@@ -70,18 +75,18 @@ export class SlotPool {
 
   /** As long as it stays the same, the slot holds the content that `find` found in it. */
   generationOf(slot: number): number {
-    return this.#numbers[slot * FIELDS + GENERATION] as number;
+    return this.#generations[slot] as number;
   }
 
   /** Nobody holds the slot. */
   isIdle(slot: number): boolean {
-    return this.#ownersOf(slot) === 0 && this.#pinsOf(slot) === 0;
+    return this.#useOf(slot) < OWNER && this.#pinsOf(slot) === 0;
   }
 
   /** One more request owns a slot that `find` returned. */
   share(slot: number): void {
     if (this.isIdle(slot)) this.#reusable.remove(slot);
-    this.#numbers[slot * FIELDS + OWNERS] = this.#ownersOf(slot) + 1;
+    this.#numbers[slot * FIELDS + USE] = this.#useOf(slot) + OWNER;
   }
 
   shareAll(slots: Int32Array): void {
@@ -89,9 +94,9 @@ export class SlotPool {
   }
 
   release(slot: number): void {
-    const owners = this.#ownersOf(slot);
-    if (owners === 0) throw new InternalError(`slot ${slot} is released more often than it is owned`);
-    this.#numbers[slot * FIELDS + OWNERS] = owners - 1;
+    const use = this.#useOf(slot);
+    if (use < OWNER) throw new InternalError(`slot ${slot} is released more often than it is owned`);
+    this.#numbers[slot * FIELDS + USE] = use - OWNER;
     this.#settle(slot);
   }
 
@@ -102,7 +107,8 @@ export class SlotPool {
 
   /** Releasing the slot once would make it available. */
   hasOneHolder(slot: number): boolean {
-    return this.#ownersOf(slot) === 1 && this.#pinsOf(slot) === 0;
+    const use = this.#useOf(slot);
+    return use >= OWNER && use < 2 * OWNER && this.#pinsOf(slot) === 0;
   }
 
   /** Holds an owned slot for a transfer, also after its last owner is gone. */
@@ -139,7 +145,7 @@ export class SlotPool {
     if (this.#hasContent(slot) || !this.#slotOf.add(hash, slot)) return false;
     this.#contentVersion++;
     this.#hashOf[slot] = hash;
-    this.#numbers[slot * FIELDS + CONTENT] = 1;
+    this.#numbers[slot * FIELDS + USE] = this.#useOf(slot) | CONTENT;
     return true;
   }
 
@@ -185,8 +191,8 @@ export class SlotPool {
     this.#contentVersion++;
     this.#slotOf.remove(hash);
     this.#hashOf[slot] = undefined;
-    this.#numbers[slot * FIELDS + CONTENT] = 0;
-    this.#numbers[slot * FIELDS + GENERATION] = (this.generationOf(slot) + 1) | 0;
+    this.#numbers[slot * FIELDS + USE] = this.#useOf(slot) & ~CONTENT;
+    this.#generations[slot] = (this.generationOf(slot) + 1) | 0;
   }
 
   /** Gives a slot that lost its last holder to the free or the reusable ones. */
@@ -197,11 +203,11 @@ export class SlotPool {
   }
 
   #hasContent(slot: number): boolean {
-    return this.#numbers[slot * FIELDS + CONTENT] === 1;
+    return (this.#useOf(slot) & CONTENT) !== 0;
   }
 
-  #ownersOf(slot: number): number {
-    return this.#numbers[slot * FIELDS + OWNERS] as number;
+  #useOf(slot: number): number {
+    return this.#numbers[slot * FIELDS + USE] as number;
   }
 
   #pinsOf(slot: number): number {
