@@ -8,7 +8,7 @@ const step = fc.oneof(
   {
     weight: 8,
     arbitrary: fc.record({
-      kind: fc.constantFrom('add', 'visit', 'visit', 'visit', 'look'),
+      kind: fc.constantFrom('add', 'visit', 'visit', 'visit'),
       family: fc.integer({ min: 1, max: 2 }),
       fork: fc.nat({ max: MAX_PROMPT }),
       promptLen: fc.integer({ min: 1, max: MAX_PROMPT }),
@@ -18,7 +18,7 @@ const step = fc.oneof(
   {
     weight: 5,
     arbitrary: fc.record({
-      kind: fc.constantFrom('grow', 'pin', 'pinWindow', 'unpin', 'free', 'free', 'run', 'run', 'fail', 'admit'),
+      kind: fc.constantFrom('grow', 'pin', 'pinWindow', 'unpin', 'free', 'free', 'run', 'run', 'fail'),
       who: fc.nat(),
       by: fc.nat({ max: 8 }),
     }),
@@ -61,10 +61,6 @@ async function play(model: CacheModel, action: Step): Promise<void> {
   if ('family' in action) {
     const { family, fork, promptLen, receives } = action;
     const tokens = Array.from({ length: promptLen }, (_, position) => (position < fork ? 0 : family));
-    if (action.kind === 'look') {
-      model.look(tokens, receives, 1 + (fork % 7));
-      return;
-    }
     if (model.requests.size >= 5) return;
     const id = await model.add(tokens, receives);
     // The whole life of a request, after which its content is idle.
@@ -80,10 +76,6 @@ async function play(model: CacheModel, action: Step): Promise<void> {
   }
   if (action.kind === 'run') {
     if (model.memory.pending.length > 0) await model.memory.runNext();
-    return;
-  }
-  if (action.kind === 'admit') {
-    if (model.requests.size < 5) await model.admit(action.by % 4);
     return;
   }
   if (action.kind === 'fail') {

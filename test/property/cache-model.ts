@@ -59,21 +59,7 @@ export class CacheModel {
   readonly memory: CacheMemory;
   readonly requests = new Map<number, ModelRequest>();
   readonly pins = new Map<number, { readonly slots: Set<number>[]; readonly first: readonly number[] }>();
-  readonly seen = {
-    hits: 0,
-    parts: 0,
-    onboarded: 0,
-    offloaded: 0,
-    refusals: 0,
-    evictions: 0,
-    gaps: 0,
-    failed: 0,
-    /** Hits of prompts that were looked up before other content came or went. */
-    overtaken: 0,
-  };
-  /** The prompt that was looked for ahead, and what was where when that began. */
-  #ahead: { readonly tokens: readonly number[]; readonly prompt: CachePrompt; readonly placesThen: string } | null =
-    null;
+  readonly seen = { hits: 0, parts: 0, onboarded: 0, offloaded: 0, refusals: 0, evictions: 0, gaps: 0, failed: 0 };
   readonly #o: ModelOptions;
   /** Per group: content that may be found, by slot. */
   readonly #published: Map<number, Content>[];
@@ -118,47 +104,24 @@ export class CacheModel {
     });
   }
 
-  /** Looks for some blocks of a prompt, which may be admitted after anything else has happened, or never. */
-  look(tokens: readonly number[], receives: boolean, blocks: number): void {
-    const prompt = promptOf(tokens, receives);
-    this.#ahead = { tokens, prompt, placesThen: this.#placesOf() };
-    this.cache.lookAhead(prompt, blocks);
-  }
-
-  /** The prompt that was looked for is admitted, after `blocks` more were. */
-  async admit(blocks: number): Promise<void> {
-    const ahead = this.#ahead;
-    if (ahead === null) return;
-    this.#ahead = null;
-    if (blocks > 0) this.cache.lookAhead(ahead.prompt, blocks);
-    const { hits } = this.seen;
-    const isOvertaken = this.#placesOf() !== ahead.placesThen;
-    await this.add(ahead.tokens, ahead.prompt.firstToken !== undefined, ahead.prompt);
-    if (isOvertaken) this.seen.overtaken += this.seen.hits - hits;
-  }
-
-  #placesOf(): string {
-    return JSON.stringify([this.#published, this.#onHost].map((groups) => groups.map((places) => [...places])));
-  }
-
-  /**
-   * @param looked the prompt, when it was looked for before
-   * @returns null for a prompt that can never fit
-   */
-  async add(tokens: readonly number[], receives: boolean, looked?: CachePrompt): Promise<number | null> {
+  /** @returns null for a prompt that can never fit */
+  async add(tokens: readonly number[], receives: boolean): Promise<number | null> {
     const promptLen = tokens.length;
     const id = this.#nextId++;
-    const prompt = looked ?? promptOf(tokens, receives);
+    const prompt: CachePrompt = {
+      promptLen,
+      blockHashes: chainBlockHashes(Uint32Array.from(tokens), TPB),
+      tokens: Uint32Array.from(tokens),
+      ...(receives ? { firstToken: promptLen } : {}),
+    };
     if (this.#neverFits(promptLen, receives)) {
       expect(() => this.cache.addRequest(id, prompt)).toThrow(RequestTooLargeError);
       return null;
     }
     const expected = this.#expectedHit(tokens, receives);
-    if (looked === undefined) {
-      expect(this.cache.locatePrefix(prompt).prepopulatedLen).toBe(expected.prepopulatedLen);
-      // In portions or not: it is the same.
-      if (id % 2 === 0) while (!this.cache.lookAhead(prompt, 1 + (id % 3)));
-    }
+    expect(this.cache.locatePrefix(prompt).prepopulatedLen).toBe(expected.prepopulatedLen);
+    // In portions or not: it is the same.
+    if (id % 2 === 0) while (!this.cache.lookAhead(prompt, 1 + (id % 3)));
     const { prepopulatedLen } = this.cache.addRequest(id, prompt);
     expect(prepopulatedLen).toBe(expected.prepopulatedLen);
     const end = Math.ceil(prepopulatedLen / TPB);
@@ -611,15 +574,6 @@ export class CacheModel {
     }
     return false;
   }
-}
-
-function promptOf(tokens: readonly number[], receives: boolean): CachePrompt {
-  return {
-    promptLen: tokens.length,
-    blockHashes: chainBlockHashes(Uint32Array.from(tokens), TPB),
-    tokens: Uint32Array.from(tokens),
-    ...(receives ? { firstToken: tokens.length } : {}),
-  };
 }
 
 /** Generated tokens are nobody else's. */
