@@ -261,6 +261,53 @@ describe('GroupPages', () => {
     expect(moves).toEqual([]);
   });
 
+  it('has another version of its content whenever some came or went, and only then', () => {
+    const { made, keep } = pages(1, 1);
+    const versions = [made.contentVersion];
+    const isNew = (): boolean => {
+      versions.push(made.contentVersion);
+      return versions.at(-1) !== versions.at(-2);
+    };
+    const slot = keep('a');
+    expect(isNew()).toBe(true);
+    made.slots.share(slot);
+    made.slots.pin(slot);
+    made.slots.release(slot);
+    made.slots.unpinAll(Int32Array.of(slot));
+    expect([isNew(), made.slots.find('a')]).toEqual([false, slot]);
+    // It goes to the host, and comes to nothing there.
+    made.slots.release(made.slots.allocate());
+    expect([isNew(), made.place('a')]).toEqual([true, 'offloaded']);
+    const hostSlot = made.host?.hold('a') as number;
+    made.host?.unhold(hostSlot);
+    expect(isNew()).toBe(false);
+    made.forget(hostSlot);
+    expect([isNew(), made.place('a')]).toEqual([true, 'absent']);
+    keep('b');
+    expect(isNew()).toBe(true);
+    made.withdraw(slot);
+    expect([isNew(), made.place('b')]).toEqual([true, 'absent']);
+  });
+
+  it('counts owners and pins apart, and who gives back what it does not hold is told', () => {
+    const { made, keep } = pages(2, 0);
+    const { slots } = made;
+    const both = Int32Array.of(keep('a'), keep('b'));
+    slots.shareAll(both);
+    slots.shareAll(both);
+    slots.pinAll(both);
+    expect(slots.stats()).toEqual({ slotCount: 2, free: 0, reusable: 0, pinned: 2 });
+    slots.releaseAll(both);
+    slots.releaseAll(both);
+    expect(() => slots.releaseAll(both)).toThrow(InternalError);
+    expect([slots.available, both.some((slot) => slots.isIdle(slot))]).toEqual([0, false]);
+    slots.unpinAll(both);
+    expect(() => slots.unpinAll(both)).toThrow(InternalError);
+    // The last one was given up first.
+    expect([slots.allocate(), slots.allocate()]).toEqual([both[1], both[0]]);
+    expect([slots.find('a'), slots.find('b'), slots.available]).toEqual([null, null, 0]);
+  });
+
   it('drops what is withdrawn or forgotten only where it is nowhere else', () => {
     const { made, dropped, keep } = pages(2, 2);
     const slot = keep('a');
