@@ -1,4 +1,5 @@
 import type { BlockRun } from '../geometry/block-run.js';
+import { SlotList } from './slot-list.js';
 
 /**
  * Role: the slots of one request in one layer group: its sink blocks `[0, sinkBlocks)`, which stay, and the resident run `[begin, end)`
@@ -8,7 +9,7 @@ import type { BlockRun } from '../geometry/block-run.js';
  */
 export class BlockTable {
   readonly #sinkBlocks: number;
-  readonly #sinks: number[] = [];
+  readonly #sinks = new SlotList(0);
   #slots = new Int32Array(16);
   /** Ordinal that `#slots[0]` belongs to. */
   #origin: number;
@@ -28,18 +29,40 @@ export class BlockTable {
   }
 
   get end(): number {
-    return this.#sinks.length < this.#sinkBlocks ? this.#sinks.length : this.#end;
+    return this.#lacksSinks ? this.#sinks.length : this.#end;
+  }
+
+  /** A view, good until the next change: the sink blocks that are there. */
+  get sinks(): Int32Array {
+    return this.#sinks.slots;
+  }
+
+  /** A view, good until the next change: the resident blocks of the run behind the sinks that lie inside `[begin, end)`. */
+  run(begin = this.#begin, end = this.#end): Int32Array {
+    const from = Math.max(begin, this.#begin);
+    return this.#slots.subarray(from - this.#origin, Math.max(from, Math.min(end, this.#end)) - this.#origin);
   }
 
   /** The slot of ordinal `end`. */
   push(slot: number): void {
-    if (this.#sinks.length < this.#sinkBlocks) {
+    if (this.#lacksSinks) {
       this.#sinks.push(slot);
       return;
     }
-    if (this.#end - this.#origin === this.#slots.length) this.#makeRoom();
+    this.#makeRoom(1);
     this.#slots[this.#end - this.#origin] = slot;
     this.#end++;
+  }
+
+  /** The slots of ordinals from `end` on; all of them sinks, or none. */
+  append(slots: Int32Array): void {
+    if (this.#lacksSinks) {
+      this.#sinks.append(slots);
+      return;
+    }
+    this.#makeRoom(slots.length);
+    this.#slots.set(slots, this.#end - this.#origin);
+    this.#end += slots.length;
   }
 
   /** Resident slots. */
@@ -49,7 +72,7 @@ export class BlockTable {
 
   /** The slot of an ordinal, or null where it is not resident. */
   slotAt(ordinal: number): number | null {
-    if (ordinal < this.#sinks.length) return this.#sinks[ordinal] as number;
+    if (ordinal < this.#sinks.length) return this.#sinks.at(ordinal);
     if (ordinal < this.#begin || ordinal >= this.#end) return null;
     return this.#slots[ordinal - this.#origin] as number;
   }
@@ -67,10 +90,10 @@ export class BlockTable {
   cut(begin: number, end: number): BlockRun {
     const sinkEnd = this.#sinks.length;
     const isGap = this.#begin > sinkEnd;
-    if (end <= sinkEnd) return { begin, slots: Int32Array.from(this.#sinks.slice(begin, end)) };
+    if (end <= sinkEnd) return { begin, slots: this.sinks.slice(begin, end) };
     if (!isGap && begin < sinkEnd) {
       const slots = new Int32Array(end - begin);
-      slots.set(this.#sinks.slice(begin));
+      slots.set(this.sinks.subarray(begin));
       slots.set(this.#slots.subarray(sinkEnd - this.#origin, end - this.#origin), sinkEnd - begin);
       return { begin, slots };
     }
@@ -78,25 +101,17 @@ export class BlockTable {
     return { begin: from, slots: this.#slots.slice(from - this.#origin, Math.max(from, end) - this.#origin) };
   }
 
-  /** Every resident slot, by ordinal. */
-  forEach(visit: (slot: number, ordinal: number) => void): void {
-    for (let ordinal = 0; ordinal < this.#sinks.length; ordinal++) visit(this.#sinks[ordinal] as number, ordinal);
-    for (let ordinal = this.#begin; ordinal < this.#end; ordinal++)
-      visit(this.#slots[ordinal - this.#origin] as number, ordinal);
-  }
-
-  /** Every resident slot, the deepest block first. */
-  forEachDescending(visit: (slot: number, ordinal: number) => void): void {
-    for (let ordinal = this.#end - 1; ordinal >= this.#begin; ordinal--) {
-      visit(this.#slots[ordinal - this.#origin] as number, ordinal);
-    }
-    for (let ordinal = this.#sinks.length - 1; ordinal >= 0; ordinal--) visit(this.#sinks[ordinal] as number, ordinal);
+  get #lacksSinks(): boolean {
+    return this.#sinks.length < this.#sinkBlocks;
   }
 
   /** Only what is resident is kept: a windowed group's table stays as small as its window. */
-  #makeRoom(): void {
-    const resident = this.#slots.subarray(this.#begin - this.#origin, this.#end - this.#origin);
-    const grown = resident.length * 2 > this.#slots.length ? new Int32Array(this.#slots.length * 2) : this.#slots;
+  #makeRoom(count: number): void {
+    if (this.#end - this.#origin + count <= this.#slots.length) return;
+    const resident = this.run();
+    const needed = resident.length + count;
+    const isFull = 2 * needed > this.#slots.length;
+    const grown = isFull ? new Int32Array(Math.max(2 * this.#slots.length, needed)) : this.#slots;
     grown.set(resident);
     this.#slots = grown;
     this.#origin = this.#begin;

@@ -6,27 +6,32 @@ export const ABSENT = -1;
 export const OFFLOADED = -2;
 
 /** Numbers of one block, side by side. */
-const FIELDS = 4;
-const PLACE = 0;
-/** How many of the blocks up to this one are absent. */
-const ABSENT_SO_FAR = 1;
+const FIELDS = 3;
+/** Of its slot, when it was looked up. */
+const GENERATION = 0;
+/** Ordinal of the last absent block up to this one; -1: none is. */
+const LAST_ABSENT = 1;
 /** What taking the blocks up to this one would cost. */
 const COST_SO_FAR = 2;
-/** Of its slot, when it was looked up. */
-const GENERATION = 3;
 
 /**
  * Role: where the first blocks of one prompt are in one layer group.
  * Why kept: each block is looked up once, by its name, however often its place is needed after that, and a long prompt makes no object for each
- *   of its blocks. Looking up is most of it, so that it can be done ahead, in portions.
+ *   of its blocks. Looking up is most of it, so that it can be done ahead, in portions; what a hit costs is counted only where it could cost
+ *   more than there is.
  */
 export class FoundBlocks {
   readonly pages: GroupPages;
+  #places = new Int32Array(0);
   #numbers = new Int32Array(0);
   /** Whose blocks were looked up ahead; null: nobody's. */
   #hashes: readonly string[] | null = null;
   /** How many of them. */
   #end = 0;
+  #offloaded = 0;
+  /** Of the content, before the first of them was looked up. */
+  #version = 0;
+  #areCostsCounted = false;
 
   constructor(pages: GroupPages) {
     this.pages = pages;
@@ -36,54 +41,58 @@ export class FoundBlocks {
     return this.pages.group.windowSize !== null;
   }
 
+  /** False: none of the blocks that were looked up is OFFLOADED. */
+  get hasOffloaded(): boolean {
+    return this.#offloaded > 0;
+  }
+
   /** Looks up `count` more blocks of a prompt, up to `longest`. @returns how many are known; null: there are more */
   lookAhead(hashes: readonly string[], longest: number, count: number): number | null {
-    if (this.#hashes !== hashes) this.#end = 0;
-    this.#hashes = hashes;
+    if (this.#hashes !== hashes) this.#begin(hashes);
     const end = Math.min(longest, this.#end + count);
-    for (; this.#end < end; this.#end++) {
-      const place = this.#find(hashes[this.#end] as string);
-      if (place === ABSENT && !this.hasWindow) return this.#end;
-      this.#keep(this.#end, longest, place);
-    }
+    while (this.#end < end) if (!this.#keep(this.#find(hashes[this.#end] as string))) return this.#end;
     return this.#end < longest ? null : longest;
   }
 
   /** @returns how many blocks there are before the first absent one; with a window all are looked up */
   lookUp(hashes: readonly string[], longest: number): number {
-    const { slots } = this.pages;
-    const { hasWindow } = this;
-    const ahead = this.#hashes === hashes ? this.#end : 0;
+    if (this.#hashes === hashes && this.pages.contentVersion !== this.#version) this.#lookAgain(hashes);
+    this.#areCostsCounted = false;
+    const known = this.lookAhead(hashes, longest, longest) as number;
     this.#hashes = null;
-    let absent = 0;
-    let cost = 0;
-    for (let ordinal = 0; ordinal < longest; ordinal++) {
-      const hash = hashes[ordinal] as string;
-      const at = ordinal * FIELDS;
-      const place = ordinal < ahead ? this.#stillAt(at, hash) : this.#find(hash);
-      if (place >= 0) cost += slots.isIdle(place) ? 1 : 0;
-      else if (place === OFFLOADED) cost += 1;
-      else if (!hasWindow) return ordinal;
-      else absent += 1;
-      if (ordinal >= ahead || this.#numbers[at + PLACE] !== place) this.#keep(ordinal, longest, place);
-      this.#numbers[at + ABSENT_SO_FAR] = absent;
-      this.#numbers[at + COST_SO_FAR] = cost;
-    }
-    return longest;
+    return known;
   }
 
-  /** Slots that a match of `blocks` blocks costs; Infinity where a block that it needs is absent. */
+  /** The last absent block that a match of `blocks` blocks needs; -1: none. */
+  lastAbsentOf(blocks: number): number {
+    if (!this.hasWindow) return -1;
+    const last = this.#before(LAST_ABSENT, blocks);
+    return last >= matchBegin(this.pages, blocks)
+      ? last
+      : this.#before(LAST_ABSENT, Math.min(this.pages.sinkBlocks, blocks));
+  }
+
+  /** Slots that a match of `blocks` blocks costs, of which none is absent. */
   costOf(blocks: number): number {
+    if (!this.#areCostsCounted) this.#countCosts();
     const sinks = Math.min(this.pages.sinkBlocks, blocks);
-    const begin = matchBegin(this.pages, blocks);
-    return this.#within(ABSENT_SO_FAR, sinks, begin, blocks) > 0
-      ? Infinity
-      : this.#within(COST_SO_FAR, sinks, begin, blocks);
+    return (
+      this.#before(COST_SO_FAR, sinks) +
+      this.#before(COST_SO_FAR, blocks) -
+      this.#before(COST_SO_FAR, matchBegin(this.pages, blocks))
+    );
   }
 
-  /** Its slot on the device, OFFLOADED or ABSENT. */
-  placeOf(ordinal: number): number {
-    return this.#numbers[ordinal * FIELDS + PLACE] as number;
+  /** Whether the blocks that a match of `blocks` blocks needs are there, and the slots that it costs. */
+  canTake(blocks: number): boolean {
+    if (this.lastAbsentOf(blocks) >= 0) return false;
+    // Content that nobody holds is available itself.
+    return !this.hasOffloaded || this.costOf(blocks) <= this.pages.slots.available;
+  }
+
+  /** Of each block its slot on the device, OFFLOADED or ABSENT. A view, good until the next look-up. */
+  places(begin: number, end: number): Int32Array {
+    return this.#places.subarray(begin, end);
   }
 
   #find(hash: string): number {
@@ -91,33 +100,65 @@ export class FoundBlocks {
     return slots.find(hash) ?? (host !== null && host.find(hash) !== null ? OFFLOADED : ABSENT);
   }
 
-  /** The place of a block that was looked up ahead. */
-  #stillAt(at: number, hash: string): number {
-    const place = this.#numbers[at + PLACE] as number;
-    if (place === ABSENT) return place;
-    const isThere = place >= 0 && this.pages.slots.generationOf(place) === this.#numbers[at + GENERATION];
-    return isThere ? place : this.#find(hash);
+  #begin(hashes: readonly string[]): void {
+    this.#hashes = hashes;
+    this.#end = 0;
+    this.#offloaded = 0;
+    this.#version = this.pages.contentVersion;
   }
 
-  #keep(ordinal: number, longest: number, place: number): number {
-    const at = ordinal * FIELDS;
-    if (at + FIELDS > this.#numbers.length) this.#makeRoom(longest);
-    this.#numbers[at + PLACE] = place;
-    if (place >= 0) this.#numbers[at + GENERATION] = this.pages.slots.generationOf(place);
-    return place;
+  /** Content came or went since the first block was looked up. */
+  #lookAgain(hashes: readonly string[]): void {
+    const end = this.#end;
+    const { slots } = this.pages;
+    this.#begin(hashes);
+    for (let ordinal = 0; ordinal < end; ordinal++) {
+      const place = this.#places[ordinal] as number;
+      const isThere = place >= 0 && slots.generationOf(place) === this.#numbers[ordinal * FIELDS + GENERATION];
+      if (!this.#keep(isThere ? place : this.#find(hashes[ordinal] as string))) return;
+    }
   }
 
-  #within(field: number, sinks: number, begin: number, end: number): number {
-    const before = (blocks: number): number =>
-      blocks === 0 ? 0 : (this.#numbers[(blocks - 1) * FIELDS + field] as number);
-    return before(sinks) + before(end) - before(begin);
+  /** The place of the next block. @returns false, and it is not kept, where the prefix ends before it */
+  #keep(place: number): boolean {
+    if (place === ABSENT && !this.hasWindow) return false;
+    if (this.#end === this.#places.length) this.#makeRoom();
+    const at = this.#end * FIELDS;
+    const numbers = this.#numbers;
+    if (place >= 0) numbers[at + GENERATION] = this.pages.slots.generationOf(place);
+    else if (place === OFFLOADED) this.#offloaded++;
+    const lastAbsent = this.#end === 0 ? -1 : (numbers[at - FIELDS + LAST_ABSENT] as number);
+    numbers[at + LAST_ABSENT] = place === ABSENT ? this.#end : lastAbsent;
+    this.#places[this.#end++] = place;
+    return true;
+  }
+
+  #countCosts(): void {
+    const { slots } = this.pages;
+    let cost = 0;
+    for (let ordinal = 0; ordinal < this.#end; ordinal++) {
+      const place = this.#places[ordinal] as number;
+      if (place === OFFLOADED || (place >= 0 && slots.isIdle(place))) cost++;
+      this.#numbers[ordinal * FIELDS + COST_SO_FAR] = cost;
+    }
+    this.#areCostsCounted = true;
+  }
+
+  /** A number of the last of the first `blocks` blocks. */
+  #before(field: number, blocks: number): number {
+    if (blocks === 0) return field === LAST_ABSENT ? -1 : 0;
+    return this.#numbers[(blocks - 1) * FIELDS + field] as number;
   }
 
   /** By doubling: most prompts find nothing, or little. */
-  #makeRoom(longest: number): void {
-    const grown = new Int32Array(Math.min(longest * FIELDS, Math.max(64 * FIELDS, 2 * this.#numbers.length)));
-    grown.set(this.#numbers);
-    this.#numbers = grown;
+  #makeRoom(): void {
+    const blocks = Math.max(64, 2 * this.#places.length);
+    const places = new Int32Array(blocks);
+    const numbers = new Int32Array(blocks * FIELDS);
+    places.set(this.#places);
+    numbers.set(this.#numbers);
+    this.#places = places;
+    this.#numbers = numbers;
   }
 }
 

@@ -64,6 +64,11 @@ export class GroupPages {
     return Math.min(this.sinkBlocks, end) + Math.max(0, end - this.staleEnd(tokens));
   }
 
+  /** As long as it stays the same, no content has come or gone, on the device or the host. */
+  get contentVersion(): number {
+    return this.slots.contentVersion + (this.host?.contentVersion ?? 0);
+  }
+
   place(hash: string): BlockPlace {
     if (this.slots.find(hash) !== null) return 'device';
     return this.host === null || this.host.find(hash) === null ? 'absent' : 'offloaded';
@@ -82,6 +87,14 @@ export class GroupPages {
   /** Batch after which a published slot holds its content; 0 = now. */
   contentAfter(slot: number): number {
     return this.#after === null ? 0 : (this.#after.content[slot] as number);
+  }
+
+  /** Batch after which all of these published slots hold their content; 0 = now. */
+  allContentAfter(slots: Int32Array): number {
+    let after = 0;
+    for (let index = 0; index < slots.length; index++)
+      after = Math.max(after, this.contentAfter(slots[index] as number));
+    return after;
   }
 
   /** Content is final. @returns whether it was not known before, on the device or the host */

@@ -12,6 +12,7 @@ export class HostTier {
   readonly #free: number[];
   /** Content nobody fetches, the longest unused first. */
   readonly #idle: SlotQueue;
+  #contentVersion = 0;
 
   constructor(slotCount: number) {
     this.#slotOf = new ContentIndex(slotCount);
@@ -23,6 +24,11 @@ export class HostTier {
   /** Host slots that hold content. */
   get size(): number {
     return this.#slotOf.size;
+  }
+
+  /** As `SlotPool.contentVersion`. */
+  get contentVersion(): number {
+    return this.#contentVersion;
   }
 
   find(hash: string): number | null {
@@ -44,6 +50,7 @@ export class HostTier {
     }
     this.#hashOf[slot] = hash;
     this.#slotOf.add(hash, slot);
+    this.#contentVersion++;
     this.#idle.add(slot);
     return { slot, dropped };
   }
@@ -67,6 +74,7 @@ export class HostTier {
     if (hash === undefined) return null;
     this.#hashOf[slot] = undefined;
     this.#slotOf.remove(hash);
+    this.#contentVersion++;
     this.#idle.remove(slot);
     this.#free.push(slot);
     return hash;

@@ -221,11 +221,9 @@ export abstract class PagedCacheManager implements KvCacheManager {
       const pages = this.#groups[index] as GroupPages;
       const first = firstBlocks[index] as number;
       const held = new SlotList(table.count);
-      table.forEach((slot, ordinal) => {
-        if (ordinal >= endBlock || !isPinned(pages, ordinal, first)) return;
-        pages.slots.pin(slot);
-        held.push(slot);
-      });
+      held.append(table.sinks.subarray(0, endBlock));
+      held.append(table.run(first, endBlock));
+      pages.slots.pinAll(held.slots);
       return held;
     });
     this.#pins.set(request, { slots, firstBlocks, endBlock });
@@ -236,9 +234,7 @@ export abstract class PagedCacheManager implements KvCacheManager {
     if (pin === undefined) throw new StateError(`request ${request} is not pinned`);
     this.#pins.delete(request);
     pin.slots.forEach((held, index) => {
-      const { slots } = this.#groups[index] as GroupPages;
-      // Deepest block first: what is evicted first is then what the fewest prompts share.
-      for (let at = held.length - 1; at >= 0; at--) slots.unpin(held.at(at));
+      (this.#groups[index] as GroupPages).slots.unpinAll(held.slots);
     });
   }
 
@@ -252,9 +248,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
     this.#residents.delete(request);
     resident.tables.forEach((table, index) => {
       const { slots } = this.#groups[index] as GroupPages;
-      table.forEachDescending((slot) => {
-        slots.release(slot);
-      });
+      slots.releaseAll(table.run());
+      slots.releaseAll(table.sinks);
     });
   }
 
@@ -403,9 +398,7 @@ function isPinned({ sinkBlocks }: GroupPages, ordinal: number, firstBlock: numbe
 
 /** Releases the blocks behind the sinks and below `begin`. A pin keeps its own hold on them. */
 function dropFront(pages: GroupPages, table: BlockTable, begin: number): void {
-  for (let ordinal = Math.min(begin, table.end) - 1; ordinal >= table.begin; ordinal--) {
-    pages.slots.release(table.slotAt(ordinal) as number);
-  }
+  pages.slots.releaseAll(table.run(table.begin, begin));
   table.advanceTo(begin);
 }
 

@@ -1,10 +1,10 @@
 import { blocksFilledBy } from '../geometry/bounds.js';
 import type { BlockTable } from './block-table.js';
-import { matchBegin, OFFLOADED } from './found-blocks.js';
+import { type FoundBlocks, matchBegin, OFFLOADED } from './found-blocks.js';
 import type { BlockPlace, GroupPages } from './group-pages.js';
 import type { CachePrompt } from './kv-cache-manager.js';
 import type { PartialIndex, PartialMatch } from './partial-index.js';
-import { type PrefixMatch, PrefixMatcher } from './prefix-match.js';
+import { PrefixMatcher } from './prefix-match.js';
 
 /** What of a prompt is cached, and where. */
 export interface PrefixLocation {
@@ -23,6 +23,14 @@ export interface TakenPrefix {
   readonly tables: readonly BlockTable[];
   /** Batch of moves that completes the content; 0 = it is there. */
   readonly contentAfter: number;
+}
+
+/** Blocks that are held one after the other. */
+interface HeldBlocks {
+  /** See `FoundBlocks.places`. */
+  readonly places: Int32Array;
+  /** Of those that are offloaded, in their order. */
+  readonly hostSlots: readonly number[];
 }
 
 /** Held content: on the device by one more owner, else in host memory. */
@@ -51,10 +59,10 @@ export class PrefixReuse {
   }
 
   locate(prompt: CachePrompt): PrefixLocation {
-    const match = this.#match(prompt);
-    const part = this.#partAfter(prompt, match);
+    const blocks = this.#match(prompt);
+    const part = this.#partAfter(prompt, blocks);
     return {
-      prepopulatedLen: match.blocks * this.#tokensPerBlock + (part?.tokenCount ?? 0),
+      prepopulatedLen: blocks * this.#tokensPerBlock + (part?.tokenCount ?? 0),
       places: this.#groups.map((pages) =>
         pages.isState ? [] : prompt.blockHashes.map((hash): BlockPlace => pages.place(hash)),
       ),
@@ -62,19 +70,17 @@ export class PrefixReuse {
   }
 
   take(prompt: CachePrompt): TakenPrefix {
-    const match = this.#match(prompt);
-    const part = this.#partAfter(prompt, match);
+    const blocks = this.#match(prompt);
+    const part = this.#partAfter(prompt, blocks);
     let contentAfter = 0;
     const tables = this.#groups.map((pages, index) => {
-      const table = this.#takeFrom(pages, index, prompt.blockHashes, match.blocks, part);
+      const table = this.#takeFrom(pages, index, prompt.blockHashes, blocks, part);
       if (!pages.hasMoved) return table;
-      table.forEach((slot) => {
-        contentAfter = Math.max(contentAfter, pages.contentAfter(slot));
-      });
+      contentAfter = Math.max(contentAfter, pages.allContentAfter(table.sinks), pages.allContentAfter(table.run()));
       return table;
     });
-    const prepopulatedLen = match.blocks * this.#tokensPerBlock + (part?.tokenCount ?? 0);
-    return { prepopulatedLen, blocks: match.blocks, tables, contentAfter };
+    const prepopulatedLen = blocks * this.#tokensPerBlock + (part?.tokenCount ?? 0);
+    return { prepopulatedLen, blocks, tables, contentAfter };
   }
 
   /** The content of block `ordinal` of a prompt is final in `slot`. */
@@ -91,7 +97,7 @@ export class PrefixReuse {
     return this.#matcher.lookAhead(prompt.blockHashes, this.#mostBlocks(prompt), blocks);
   }
 
-  #match(prompt: CachePrompt): PrefixMatch {
+  #match(prompt: CachePrompt): number {
     return this.#matcher.match(prompt.blockHashes, this.#mostBlocks(prompt));
   }
 
@@ -100,7 +106,7 @@ export class PrefixReuse {
     return this.isPossible ? blocksFilledBy(promptLen - 1, this.#tokensPerBlock) : 0;
   }
 
-  #partAfter(prompt: CachePrompt, { blocks, costs }: PrefixMatch): PartialMatch | null {
+  #partAfter(prompt: CachePrompt, blocks: number): PartialMatch | null {
     const begin = blocks * this.#tokensPerBlock;
     if (this.#parts === null || prompt.tokens === undefined || !this.isPossible) return null;
     // A received block arrives whole.
@@ -112,7 +118,7 @@ export class PrefixReuse {
         if (pages.place(hash) === 'absent') return false;
         const slot = pages.slots.find(hash);
         const needed = slot !== null && pages.slots.isIdle(slot) ? 2 : 1;
-        return (costs[index] as number) + needed <= pages.slots.available;
+        return this.#matcher.foundIn(index).costOf(blocks) + needed <= pages.slots.available;
       }),
     );
   }
@@ -128,26 +134,13 @@ export class PrefixReuse {
     const sinkEnd = Math.min(pages.sinkBlocks, blocks);
     const begin = matchBegin(pages, blocks);
     const found = this.#matcher.foundIn(group);
-    const isTaken = (ordinal: number): boolean => ordinal < sinkEnd || ordinal >= begin;
-    /** Host slots that are held, by ordinal. */
-    const offloaded: number[] = [];
-    for (let ordinal = 0; ordinal < blocks; ordinal++) {
-      if (!isTaken(ordinal)) continue;
-      const place = found.placeOf(ordinal);
-      if (place === OFFLOADED) offloaded.push(pages.host?.hold(hashes[ordinal] as string) as number);
-      else pages.slots.share(place);
-    }
+    const heldSinks = hold(found, hashes, 0, sinkEnd);
+    const held = hold(found, hashes, begin, blocks);
     const partSource = part === null ? null : holdContent(pages, part.hash);
 
-    let fetched = 0;
-    for (let ordinal = 0; ordinal < blocks; ordinal++) {
-      if (ordinal === begin) table.advanceTo(begin);
-      if (!isTaken(ordinal)) continue;
-      const place = found.placeOf(ordinal);
-      if (place !== OFFLOADED) table.push(place);
-      else table.push(this.#fetch(pages, hashes[ordinal] as string, offloaded[fetched++] as number));
-    }
+    table.append(this.#fetched(pages, heldSinks, hashes, 0));
     table.advanceTo(begin);
+    table.append(this.#fetched(pages, held, hashes, begin));
     if (part === null || partSource === null) return table;
     const slot = pages.slots.allocate();
     if ('slot' in partSource) {
@@ -161,6 +154,15 @@ export class PrefixReuse {
     return table;
   }
 
+  /** The device slots of held blocks, the first of which is `begin`. */
+  #fetched(pages: GroupPages, { places, hostSlots }: HeldBlocks, hashes: readonly string[], begin: number): Int32Array {
+    if (hostSlots.length === 0) return places;
+    let next = 0;
+    return places.map((place, index) =>
+      place === OFFLOADED ? this.#fetch(pages, hashes[begin + index] as string, hostSlots[next++] as number) : place,
+    );
+  }
+
   /** Held content of the host into a slot of its own. */
   #fetch(pages: GroupPages, hash: string, hostSlot: number): number {
     const slot = pages.slots.allocate();
@@ -169,6 +171,21 @@ export class PrefixReuse {
     pages.host?.unhold(hostSlot);
     return slot;
   }
+}
+
+/** Keeps blocks `[begin, end)` where they are. */
+function hold(found: FoundBlocks, hashes: readonly string[], begin: number, end: number): HeldBlocks {
+  const { slots, host } = found.pages;
+  const places = found.places(begin, end);
+  const hostSlots: number[] = [];
+  if (!found.hasOffloaded) slots.shareAll(places);
+  else {
+    places.forEach((place, index) => {
+      if (place === OFFLOADED) hostSlots.push(host?.hold(hashes[begin + index] as string) as number);
+      else slots.share(place);
+    });
+  }
+  return { places, hostSlots };
 }
 
 function holdContent(pages: GroupPages, hash: string): Source {

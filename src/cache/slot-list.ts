@@ -1,3 +1,5 @@
+const NO_SLOTS = new Int32Array(0);
+
 /** Slots in the order in which they came, without an object for each. */
 export class SlotList {
   #slots: Int32Array;
@@ -5,7 +7,7 @@ export class SlotList {
 
   /** @param capacity it grows beyond */
   constructor(capacity: number) {
-    this.#slots = new Int32Array(Math.max(4, capacity));
+    this.#slots = capacity === 0 ? NO_SLOTS : new Int32Array(capacity);
   }
 
   get length(): number {
@@ -16,12 +18,26 @@ export class SlotList {
     return this.#slots[index] as number;
   }
 
+  /** A view, good until the next change. */
+  get slots(): Int32Array {
+    return this.#slots.subarray(0, this.#length);
+  }
+
   push(slot: number): void {
-    if (this.#length === this.#slots.length) {
-      const grown = new Int32Array(2 * this.#length);
-      grown.set(this.#slots);
-      this.#slots = grown;
-    }
+    this.#makeRoom(1);
     this.#slots[this.#length++] = slot;
+  }
+
+  append(slots: Int32Array): void {
+    this.#makeRoom(slots.length);
+    this.#slots.set(slots, this.#length);
+    this.#length += slots.length;
+  }
+
+  #makeRoom(count: number): void {
+    if (this.#length + count <= this.#slots.length) return;
+    const grown = new Int32Array(Math.max(4, 2 * this.#slots.length, this.#length + count));
+    grown.set(this.slots);
+    this.#slots = grown;
   }
 }

@@ -4,14 +4,16 @@ import type { CacheGroupStats } from './kv-cache-manager.js';
 import type { SeededRandom } from './seeded-random.js';
 import { SlotQueue } from './slot-queue.js';
 
-/** Numbers of each slot, side by side: slots are visited in any order, and memory comes by the line. No more than these: larger is slower. */
-const FIELDS = 4;
-const OWNERS = 0;
+/**
+ * Numbers of each slot, side by side: slots are visited in any order, and memory comes by the line. No more than these: of a prompt of a million
+ * tokens each slot is another line, and what does not fit the cache takes several times as long.
+ */
+const FIELDS = 2;
+/** `OWNER` for each owner, and `CONTENT` when content is published. */
+const USE = 0;
 const PINS = 1;
-/** 1 = content is published. */
-const CONTENT = 2;
-/** How often content has left the slot. */
-const GENERATION = 3;
+const OWNER = 2;
+const CONTENT = 1;
 
 /**
  * Role: the slots of one layer group: who holds each, and what content each keeps.
@@ -22,6 +24,8 @@ export class SlotPool {
   readonly slotCount: number;
   readonly #random: SeededRandom;
   readonly #numbers: Int32Array;
+  /** How often content has left each slot. */
+  readonly #generations: Int32Array;
   readonly #hashOf: (string | undefined)[];
   readonly #slotOf: ContentIndex;
   /** A stack of `#freeCount` slots. */
@@ -30,6 +34,7 @@ export class SlotPool {
   readonly #onEvicted: (slot: number, hash: string) => void;
   #freeCount: number;
   #pinned = 0;
+  #contentVersion = 0;
 
   /** `onEvicted`: the content has lost its slot, which is about to be handed out. */
   constructor(slotCount: number, random: SeededRandom, onEvicted: (slot: number, hash: string) => void = () => {}) {
@@ -37,6 +42,7 @@ export class SlotPool {
     this.#random = random;
     this.#onEvicted = onEvicted;
     this.#numbers = new Int32Array(slotCount * FIELDS);
+    this.#generations = new Int32Array(slotCount);
     this.#hashOf = new Array<string | undefined>(slotCount).fill(undefined);
     this.#slotOf = new ContentIndex(slotCount);
     this.#free = new Int32Array(slotCount);
@@ -53,7 +59,7 @@ export class SlotPool {
   /** A slot with one owner and no content. Evicts the least recently used content when no slot is free. */
   allocate(): number {
     const slot = this.#freeCount > 0 ? this.#takeFree() : this.#evictOldest();
-    this.#numbers[slot * FIELDS + OWNERS] = 1;
+    this.#numbers[slot * FIELDS + USE] = OWNER;
     return slot;
   }
 
@@ -62,32 +68,61 @@ export class SlotPool {
     return this.#slotOf.find(hash);
   }
 
+  /** As long as it stays the same, no content has come or gone, and `find` says what it said before. */
+  get contentVersion(): number {
+    return this.#contentVersion;
+  }
+
   /** As long as it stays the same, the slot holds the content that `find` found in it. */
   generationOf(slot: number): number {
-    return this.#numbers[slot * FIELDS + GENERATION] as number;
+    return this.#generations[slot] as number;
   }
 
   /** Nobody holds the slot. */
   isIdle(slot: number): boolean {
-    return this.#ownersOf(slot) === 0 && this.#pinsOf(slot) === 0;
+    return this.#useOf(slot) < OWNER && this.#pinsOf(slot) === 0;
   }
 
   /** One more request owns a slot that `find` returned. */
   share(slot: number): void {
     if (this.isIdle(slot)) this.#reusable.remove(slot);
-    this.#numbers[slot * FIELDS + OWNERS] = this.#ownersOf(slot) + 1;
+    this.#numbers[slot * FIELDS + USE] = this.#useOf(slot) + OWNER;
+  }
+
+  /** As `share`, of each. This and its like see a million tokens in one turn, so that nothing is called for each slot that need not be. */
+  shareAll(slots: Int32Array): void {
+    const numbers = this.#numbers;
+    const reusable = this.#reusable;
+    for (let index = 0; index < slots.length; index++) {
+      const slot = slots[index] as number;
+      const at = slot * FIELDS;
+      const use = numbers[at + USE] as number;
+      if (use < OWNER && numbers[at + PINS] === 0) reusable.remove(slot);
+      numbers[at + USE] = use + OWNER;
+    }
   }
 
   release(slot: number): void {
-    const owners = this.#ownersOf(slot);
-    if (owners === 0) throw new InternalError(`slot ${slot} is released more often than it is owned`);
-    this.#numbers[slot * FIELDS + OWNERS] = owners - 1;
-    this.#settle(slot);
+    this.releaseAll(Int32Array.of(slot));
+  }
+
+  /** The last one first: what is evicted first is then the deepest block, which the fewest prompts share. */
+  releaseAll(slots: Int32Array): void {
+    const numbers = this.#numbers;
+    for (let index = slots.length - 1; index >= 0; index--) {
+      const slot = slots[index] as number;
+      const at = slot * FIELDS;
+      const use = (numbers[at + USE] as number) - OWNER;
+      if (use < 0) throw new InternalError(`slot ${slot} is released more often than it is owned`);
+      numbers[at + USE] = use;
+      if (use < OWNER && numbers[at + PINS] === 0) this.#giveUp(slot, use);
+    }
   }
 
   /** Releasing the slot once would make it available. */
   hasOneHolder(slot: number): boolean {
-    return this.#ownersOf(slot) === 1 && this.#pinsOf(slot) === 0;
+    const use = this.#useOf(slot);
+    return use >= OWNER && use < 2 * OWNER && this.#pinsOf(slot) === 0;
   }
 
   /** Holds an owned slot for a transfer, also after its last owner is gone. */
@@ -97,13 +132,30 @@ export class SlotPool {
     this.#numbers[slot * FIELDS + PINS] = pins + 1;
   }
 
-  unpin(slot: number): void {
-    const pins = this.#pinsOf(slot);
-    if (pins === 0) throw new InternalError(`slot ${slot} is unpinned more often than it is pinned`);
-    this.#numbers[slot * FIELDS + PINS] = pins - 1;
-    if (pins > 1) return;
-    this.#pinned--;
-    this.#settle(slot);
+  pinAll(slots: Int32Array): void {
+    const numbers = this.#numbers;
+    for (let index = 0; index < slots.length; index++) {
+      const at = (slots[index] as number) * FIELDS + PINS;
+      const pins = numbers[at] as number;
+      if (pins === 0) this.#pinned++;
+      numbers[at] = pins + 1;
+    }
+  }
+
+  /** The last one first, as `releaseAll`. */
+  unpinAll(slots: Int32Array): void {
+    const numbers = this.#numbers;
+    for (let index = slots.length - 1; index >= 0; index--) {
+      const slot = slots[index] as number;
+      const at = slot * FIELDS;
+      const pins = (numbers[at + PINS] as number) - 1;
+      if (pins < 0) throw new InternalError(`slot ${slot} is unpinned more often than it is pinned`);
+      numbers[at + PINS] = pins;
+      if (pins > 0) continue;
+      this.#pinned--;
+      const use = numbers[at + USE] as number;
+      if (use < OWNER) this.#giveUp(slot, use);
+    }
   }
 
   /**
@@ -113,8 +165,9 @@ export class SlotPool {
    */
   publish(slot: number, hash: string): boolean {
     if (this.#hasContent(slot) || !this.#slotOf.add(hash, slot)) return false;
+    this.#contentVersion++;
     this.#hashOf[slot] = hash;
-    this.#numbers[slot * FIELDS + CONTENT] = 1;
+    this.#numbers[slot * FIELDS + USE] = this.#useOf(slot) | CONTENT;
     return true;
   }
 
@@ -157,25 +210,25 @@ export class SlotPool {
   }
 
   #forget(slot: number, hash: string): void {
+    this.#contentVersion++;
     this.#slotOf.remove(hash);
     this.#hashOf[slot] = undefined;
-    this.#numbers[slot * FIELDS + CONTENT] = 0;
-    this.#numbers[slot * FIELDS + GENERATION] = (this.generationOf(slot) + 1) | 0;
+    this.#numbers[slot * FIELDS + USE] = this.#useOf(slot) & ~CONTENT;
+    this.#generations[slot] = (this.generationOf(slot) + 1) | 0;
   }
 
-  /** Gives a slot that lost its last holder to the free or the reusable ones. */
-  #settle(slot: number): void {
-    if (!this.isIdle(slot)) return;
-    if (this.#hasContent(slot)) this.#reusable.add(slot);
+  /** To the free or the reusable ones, a slot that lost its last holder. */
+  #giveUp(slot: number, use: number): void {
+    if (use === CONTENT) this.#reusable.add(slot);
     else this.#free[this.#freeCount++] = slot;
   }
 
   #hasContent(slot: number): boolean {
-    return this.#numbers[slot * FIELDS + CONTENT] === 1;
+    return (this.#useOf(slot) & CONTENT) !== 0;
   }
 
-  #ownersOf(slot: number): number {
-    return this.#numbers[slot * FIELDS + OWNERS] as number;
+  #useOf(slot: number): number {
+    return this.#numbers[slot * FIELDS + USE] as number;
   }
 
   #pinsOf(slot: number): number {

@@ -13,7 +13,7 @@ import { InternalError } from '../../src/errors.js';
 describe('BlockTable', () => {
   it('is what a sparse list of slots would be', () => {
     const action = fc.oneof(
-      fc.record({ kind: fc.constant('push' as const), by: fc.integer({ min: 1, max: 40 }) }),
+      fc.record({ kind: fc.constantFrom('push', 'append'), by: fc.integer({ min: 1, max: 40 }) }),
       fc.record({ kind: fc.constant('advance' as const), by: fc.nat({ max: 30 }) }),
     );
     fc.assert(
@@ -22,12 +22,13 @@ describe('BlockTable', () => {
         const naive = new Map<number, number>();
         let end = 0;
         for (const { kind, by } of actions) {
-          if (kind === 'push') {
-            for (let count = 0; count < by; count++) {
-              table.push(1000 + end);
-              naive.set(end, 1000 + end);
-              end++;
-            }
+          if (kind !== 'advance') {
+            // Those that are sinks come by themselves.
+            const count = kind === 'append' && end < sinks ? Math.min(by, sinks - end) : by;
+            const added = Int32Array.from({ length: count }, (_, offset) => 1000 + end + offset);
+            if (kind === 'append') table.append(added);
+            else for (const slot of added) table.push(slot);
+            for (const slot of added) naive.set(end++, slot);
           } else if (end >= sinks) {
             const begin = table.begin + by;
             table.advanceTo(begin);
@@ -37,11 +38,16 @@ describe('BlockTable', () => {
           expect(table.end).toBe(end);
           for (let ordinal = 0; ordinal <= end; ordinal++)
             expect(table.slotAt(ordinal)).toBe(naive.get(ordinal) ?? null);
-          const visited: [number, number][] = [];
-          table.forEachDescending((slot, ordinal) => {
-            visited.push([ordinal, slot]);
-          });
-          expect(visited).toEqual([...naive].sort(([x], [y]) => y - x));
+          const byOrdinal = [...naive].sort(([x], [y]) => x - y);
+          const slotsOf = (isTaken: (ordinal: number) => boolean): number[] =>
+            byOrdinal.flatMap(([ordinal, slot]) => (isTaken(ordinal) ? [slot] : []));
+          expect([...table.sinks]).toEqual(slotsOf((ordinal) => ordinal < sinks));
+          expect([...table.run()]).toEqual(slotsOf((ordinal) => ordinal >= sinks));
+          expect(table.count).toBe(naive.size);
+          const [low, high] = [where % 50, (where >> 3) % 90];
+          expect([...table.run(low, high)]).toEqual(
+            slotsOf((ordinal) => ordinal >= sinks && ordinal >= low && ordinal < high),
+          );
           const to = where % (end + 1);
           const from = (where >> 5) % (to + 1);
           let begin = to;
@@ -253,6 +259,53 @@ describe('GroupPages', () => {
     queue.flush();
     expect(dropped).toEqual(['a', 'b']);
     expect(moves).toEqual([]);
+  });
+
+  it('has another version of its content whenever some came or went, and only then', () => {
+    const { made, keep } = pages(1, 1);
+    const versions = [made.contentVersion];
+    const isNew = (): boolean => {
+      versions.push(made.contentVersion);
+      return versions.at(-1) !== versions.at(-2);
+    };
+    const slot = keep('a');
+    expect(isNew()).toBe(true);
+    made.slots.share(slot);
+    made.slots.pin(slot);
+    made.slots.release(slot);
+    made.slots.unpinAll(Int32Array.of(slot));
+    expect([isNew(), made.slots.find('a')]).toEqual([false, slot]);
+    // It goes to the host, and comes to nothing there.
+    made.slots.release(made.slots.allocate());
+    expect([isNew(), made.place('a')]).toEqual([true, 'offloaded']);
+    const hostSlot = made.host?.hold('a') as number;
+    made.host?.unhold(hostSlot);
+    expect(isNew()).toBe(false);
+    made.forget(hostSlot);
+    expect([isNew(), made.place('a')]).toEqual([true, 'absent']);
+    keep('b');
+    expect(isNew()).toBe(true);
+    made.withdraw(slot);
+    expect([isNew(), made.place('b')]).toEqual([true, 'absent']);
+  });
+
+  it('counts owners and pins apart, and who gives back what it does not hold is told', () => {
+    const { made, keep } = pages(2, 0);
+    const { slots } = made;
+    const both = Int32Array.of(keep('a'), keep('b'));
+    slots.shareAll(both);
+    slots.shareAll(both);
+    slots.pinAll(both);
+    expect(slots.stats()).toEqual({ slotCount: 2, free: 0, reusable: 0, pinned: 2 });
+    slots.releaseAll(both);
+    slots.releaseAll(both);
+    expect(() => slots.releaseAll(both)).toThrow(InternalError);
+    expect([slots.available, both.some((slot) => slots.isIdle(slot))]).toEqual([0, false]);
+    slots.unpinAll(both);
+    expect(() => slots.unpinAll(both)).toThrow(InternalError);
+    // The last one was given up first.
+    expect([slots.allocate(), slots.allocate()]).toEqual([both[1], both[0]]);
+    expect([slots.find('a'), slots.find('b'), slots.available]).toEqual([null, null, 0]);
   });
 
   it('drops what is withdrawn or forgotten only where it is nowhere else', () => {
