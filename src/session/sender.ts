@@ -26,12 +26,12 @@ import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { EarlyRequests } from './early-requests.js';
 import type { Peer } from './peer.js';
-import type { PeerLink } from './peer-link.js';
 import { planningFailure } from './planning-failure.js';
 import { ReceiverQuestions } from './receiver-questions.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { SendTask } from './send-task.js';
 import type { SendWatch } from './send-watch.js';
+import type { SessionWalks } from './session-walks.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import { requireTransferable } from './transferable-request.js';
@@ -60,6 +60,7 @@ export interface SenderOptions {
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
   readonly guard: CallbackGuard;
+  readonly walks: SessionWalks;
   readonly onSettled: (settled: Settled) => void;
   /** Something `receiverReady` answers has changed. */
   readonly onReceivers: () => void;
@@ -90,6 +91,8 @@ export class Sender {
   readonly #armed = new Map<number, { readonly session: TxSession; readonly receiver: TxReceiver }>();
   /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
   readonly #auxPending = new Set<TxSession>();
+  /** Peers that are gone, and why. */
+  readonly #lost = new WeakMap<Peer, PeerLostError>();
   readonly #sweepQuestions = (): void => this.questions.sweep();
   #nextTaskId = 1;
   #nextFlow = 1;
@@ -191,19 +194,26 @@ export class Sender {
   }
 
   onPeerReady(peer: Peer): void {
-    for (const session of [...this.#sessions.values()])
-      this.#guarded(session, () => this.questions.onPeerReady(peer, session));
+    this.#o.walks.run<TxSession>({
+      what: `the news that ${peer.name} is there`,
+      begin: () => this.#all.filter(({ request }) => request.disagg?.genInfoEndpoint === peer.endpoint),
+      each: (session) => this.#guarded(session, () => this.questions.onPeerReady(peer, session)),
+    });
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
+    this.#lost.set(peer, error);
     this.#early.dropPeer(peer);
-    for (const session of [...this.#sessions.values()])
-      this.#guarded(session, () => {
-        for (const receiver of session.receivers.values()) {
-          if (receiver.peer !== peer) continue;
-          if (!session.delivered(receiver)) this.#end(session, 'failed', error);
-        }
-      });
+    const isHit = (receiver: TxReceiver): boolean => receiver.peer === peer;
+    this.#o.walks.run<TxSession>({
+      what: `the loss of ${peer.name}`,
+      begin: () => this.#all.filter(({ receivers }) => [...receivers.values()].some(isHit)),
+      each: (session) =>
+        this.#guarded(session, () => {
+          for (const receiver of session.receivers.values())
+            if (isHit(receiver) && !session.delivered(receiver)) this.#end(session, 'failed', error);
+        }),
+    });
   }
 
   /** What this receiver said could not be dealt with. */
@@ -287,7 +297,7 @@ export class Sender {
       const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
       const text =
         expired.clock === 'queue'
-          ? `request ${session.rid}: ${missingReceivers(session)} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
+          ? `request ${session.rid}: ${session.missingReceivers} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
           : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
       const failure = { requestId: session.rid.toString(), peer, details: { clock: expired.clock } };
       const error = new TransferTimeoutError(text, failure);
@@ -296,13 +306,23 @@ export class Sender {
     this.flushAux();
   }
 
-  endAll(reason: string): void {
-    for (const session of [...this.#sessions.values()])
-      this.#end(session, 'cancelled', new TransferCancelledError(reason, { requestId: session.rid.toString() }));
+  /** @returns null: all have ended. Else when they have */
+  endAll(reason: string): Promise<void> | null {
+    const error = (rid: bigint) => new TransferCancelledError(reason, { requestId: rid.toString() });
+    return this.#o.walks.run<TxSession>({
+      what: 'the end of all sends',
+      begin: () => this.#all,
+      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', error(session.rid))),
+    });
   }
 
   close(): void {
     this.#reports.close();
+  }
+
+  /** A copy: what is done with a session may end others. */
+  get #all(): readonly TxSession[] {
+    return [...this.#sessions.values()];
   }
 
   #session(request: LlmRequest): TxSession {
@@ -377,7 +397,7 @@ export class Sender {
 
   #dispatch(session: TxSession, receiver: TxReceiver, slice: TxSlice): void {
     if (session.outcome !== null) return;
-    const link = linkOf(receiver);
+    const link = receiver.link;
     let plan: TransferPlan;
     try {
       plan = planSlice(link.mapping, slice.runs, receiver.runs);
@@ -399,7 +419,7 @@ export class Sender {
 
   #submit(session: TxSession, task: SendTask, plan: TransferPlan, after: ReadyEvent | null): void {
     const { receiver } = task;
-    const link = linkOf(receiver);
+    const link = receiver.link;
     try {
       const groups = link.submissionGroups(plan);
       // Aux goes into a slot that no receive registers; an agent that does not bounce is spared the rest.
@@ -430,6 +450,12 @@ export class Sender {
       return;
     }
     if (session.outcome !== null) return;
+    const lost = this.#lost.get(receiver.peer);
+    if (lost !== undefined) {
+      // The agent has dropped what went there, and takes nothing for it any more, before this session had its turn to hear why.
+      this.#end(session, 'failed', lost);
+      return;
+    }
     const what = task.slice === null ? 'aux' : `slice ${task.slice.seq}`;
     const cause = task.error ?? undefined;
     const text = `request ${session.rid}, ${what} to ${receiver.peer.name}: ${cause?.message ?? 'the agent dropped it'}`;
@@ -496,7 +522,7 @@ export class Sender {
         return;
       }
     }
-    const plan = planAux(linkOf(receiver).mapping, session.auxSlot, receiver.remoteAuxSlot);
+    const plan = planAux(receiver.link.mapping, session.auxSlot, receiver.remoteAuxSlot);
     receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, plan.stats.bytes);
     this.#submit(session, receiver.auxTask, plan, null);
   }
@@ -571,15 +597,4 @@ export class Sender {
     else this.#reports.record(receiver.peer.endpoint, report);
     receiver.reportedAtMs ??= this.#o.clock.now();
   }
-}
-
-function missingReceivers({ receivers, expectedReceivers }: TxSession): string {
-  if (expectedReceivers === null) return 'no receiver';
-  return `only ${receivers.size} of ${expectedReceivers.size} receivers`;
-}
-
-function linkOf(receiver: TxReceiver): PeerLink {
-  const { link, name } = receiver.peer;
-  if (link === null) throw new InternalError(`${name} asked for pages but its memory is not loaded`);
-  return link;
 }
