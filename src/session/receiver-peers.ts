@@ -50,7 +50,7 @@ export class ReceiverPeers {
       what: `the news that ${peer.name} is there`,
       begin: () => {
         if (this.#isThere(peer)) farewells.onPeerReady(peer);
-        return book.sessions.filter((session) => this.#actionAt(session, peer) !== null);
+        return book.sessions.filter((session) => concerns(session, peer.endpoint));
       },
       each: (session) =>
         guarded(session, () => {
@@ -164,6 +164,11 @@ export class ReceiverPeers {
   #isThere(peer: Peer): boolean {
     return this.#o.peerAt(peer.endpoint) === peer;
   }
+}
+
+/** It may wait for the peer at this endpoint, or have something to tell it. */
+function concerns(session: RxSession, endpoint: string): boolean {
+  return session.instance === null ? session.infoEndpoint === endpoint : session.writerAt(endpoint) !== undefined;
 }
 
 /** One that gave up its pages has nothing to say, or to wait for, any more. */

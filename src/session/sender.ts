@@ -196,7 +196,7 @@ export class Sender {
   onPeerReady(peer: Peer): void {
     this.#o.walks.run<TxSession>({
       what: `the news that ${peer.name} is there`,
-      begin: () => this.#all.filter(({ request }) => request.disagg?.genInfoEndpoint === peer.endpoint),
+      begin: () => this.#all,
       each: (session) => this.#guarded(session, () => this.questions.onPeerReady(peer, session)),
     });
   }
