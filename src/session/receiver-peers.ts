@@ -46,7 +46,7 @@ export class ReceiverPeers {
   onReady(peer: Peer): void {
     const { book, farewells, walks, guarded, greet } = this.#o;
     let isMissed = false;
-    walks.run<RxSession>({
+    void walks.run<RxSession>({
       what: `the news that ${peer.name} is there`,
       begin: () => {
         if (this.#isThere(peer)) farewells.onPeerReady(peer);
@@ -71,7 +71,7 @@ export class ReceiverPeers {
     // Who comes to wait for this endpoint from now on has it asked anew.
     const { sessions } = book;
     let mayStillWrite = false;
-    walks.run<RxSession>({
+    void walks.run<RxSession>({
       what: `the refusal of ${endpoint}`,
       begin: () => {
         farewells.onPeerRefused(endpoint);
@@ -95,7 +95,7 @@ export class ReceiverPeers {
     const { book, farewells, talk, walks, guarded, greet, onFailed } = this.#o;
     const writerOf = ({ writers }: RxSession): RxWriter | undefined => writers.find((writer) => writer.peer === peer);
     let mayStillWrite = false;
-    walks.run<RxSession>({
+    void walks.run<RxSession>({
       what: `the loss of ${peer.name}`,
       begin: () => {
         farewells.onPeerLost(peer);
@@ -119,7 +119,7 @@ export class ReceiverPeers {
   /** Its process has ended, so that nothing it started can write here any more. */
   onFenced(peer: Peer): void {
     const { book, walks, guarded, releaseIfDrained } = this.#o;
-    walks.run<RxSession>({
+    void walks.run<RxSession>({
       what: `the end of ${peer.name}`,
       begin: () => book.sessions.filter(({ writers }) => writers.some((writer) => isSameProcess(writer.peer, peer))),
       each: (session) =>

@@ -31,7 +31,7 @@ import { type RxGroup, RxSession } from './rx-session.js';
 import { rxTimings } from './rx-timings.js';
 import type { RxWriter } from './rx-writer.js';
 import { salvageableTokens } from './salvage.js';
-import type { SessionWalks } from './session-walks.js';
+import { collect, type SessionWalks } from './session-walks.js';
 import { readTrace } from './trace-reader.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import type { TransferObservers } from './transfer-observer.js';
@@ -86,6 +86,9 @@ export class Receiver {
   readonly #known = new WeakSet<LlmRequest>();
   /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
   readonly #auxWaiters = new Set<RxSession>();
+
+  /** Those for which something is due have it in portions, which the next sweep waits for. */
+  #sweeping: Promise<void> | null = null;
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
@@ -287,9 +290,17 @@ export class Receiver {
   sweep(): void {
     this.#giveAuxSlots();
     this.#farewells.sweep();
+    if (this.#sweeping !== null) return;
     const now = this.#o.clock.now();
-    for (const session of this.#book.uncopied)
-      if (now >= session.sweepNotBeforeMs) this.#guarded(session, () => this.#sweepOne(session, now));
+    const isDue = ({ sweepNotBeforeMs, state }: RxSession): boolean => now >= sweepNotBeforeMs && state !== 'released';
+    this.#sweeping = this.#o.walks.run<RxSession>({
+      what: 'a sweep of what is received',
+      begin: () => collect(this.#book.uncopied, isDue),
+      each: (session) => this.#guarded(session, () => isDue(session) && this.#sweepOne(session, now)),
+      end: () => {
+        this.#sweeping = null;
+      },
+    });
   }
 
   #sweepOne(session: RxSession, now: number): void {
@@ -321,11 +332,11 @@ export class Receiver {
 
   /** @returns null: all have ended. Else when they have */
   endAll(reason: string): Promise<void> | null {
-    const error = (rid: bigint) => new TransferCancelledError(reason, { requestId: rid.toString() });
+    const errorOf = ({ rid }: RxSession) => new TransferCancelledError(reason, { requestId: rid.toString() });
     return this.#o.walks.run<RxSession>({
       what: 'the end of all receives',
       begin: () => this.#book.sessions,
-      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', error(session.rid))),
+      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', errorOf(session))),
     });
   }
 

@@ -9,7 +9,6 @@ import {
   type PeerLostError,
   SessionRetiredError,
   TransferCancelledError,
-  TransferTimeoutError,
   TransportError,
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
@@ -30,8 +29,9 @@ import { planningFailure } from './planning-failure.js';
 import { ReceiverQuestions } from './receiver-questions.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { SendTask } from './send-task.js';
+import { sendTimeout } from './send-timeout.js';
 import type { SendWatch } from './send-watch.js';
-import type { SessionWalks } from './session-walks.js';
+import { collect, type SessionWalks } from './session-walks.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import { requireTransferable } from './transferable-request.js';
@@ -93,6 +93,8 @@ export class Sender {
   readonly #auxPending = new Set<TxSession>();
   /** Peers that are gone, and why. */
   readonly #lost = new WeakMap<Peer, PeerLostError>();
+  /** Those whose clocks ran out end in portions, which the next sweep waits for. */
+  #sweeping: Promise<void> | null = null;
   readonly #sweepQuestions = (): void => this.questions.sweep();
   #nextTaskId = 1;
   #nextFlow = 1;
@@ -120,7 +122,7 @@ export class Sender {
   }
 
   get inspected(): { readonly sessions: readonly TxSession[]; readonly early: number; readonly openReports: number } {
-    return { sessions: [...this.#sessions.values()], early: this.#early.count, openReports: this.#reports.openCount };
+    return { sessions: this.#all, early: this.#early.count, openReports: this.#reports.openCount };
   }
 
   /** Somebody has not acknowledged how his request ended. */
@@ -194,7 +196,7 @@ export class Sender {
   }
 
   onPeerReady(peer: Peer): void {
-    this.#o.walks.run<TxSession>({
+    void this.#o.walks.run<TxSession>({
       what: `the news that ${peer.name} is there`,
       begin: () => this.#all,
       each: (session) => this.#guarded(session, () => this.questions.onPeerReady(peer, session)),
@@ -205,7 +207,7 @@ export class Sender {
     this.#lost.set(peer, error);
     this.#early.dropPeer(peer);
     const isHit = (receiver: TxReceiver): boolean => receiver.peer === peer;
-    this.#o.walks.run<TxSession>({
+    void this.#o.walks.run<TxSession>({
       what: `the loss of ${peer.name}`,
       begin: () => this.#all.filter(({ receivers }) => [...receivers.values()].some(isHit)),
       each: (session) =>
@@ -290,29 +292,31 @@ export class Sender {
     // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
     for (const { session } of this.#tasks.values())
       if (session.outcome === null) session.clocks.setBusy(session.transferBusy, now);
-    for (const session of this.#sessions.values()) {
-      if (session.outcome !== null) continue;
-      const expired = session.clocks.expired(now);
-      if (expired === null) continue;
-      const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
-      const text =
-        expired.clock === 'queue'
-          ? `request ${session.rid}: ${session.missingReceivers} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
-          : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
-      const failure = { requestId: session.rid.toString(), peer, details: { clock: expired.clock } };
-      const error = new TransferTimeoutError(text, failure);
-      this.#guarded(session, () => this.#end(session, 'failed', error));
+    if (this.#sweeping === null) {
+      const expiredOf = ({ outcome, clocks }: TxSession) => (outcome === null ? clocks.expired(now) : null);
+      this.#sweeping = this.#o.walks.run<TxSession>({
+        what: 'a sweep of what is sent',
+        begin: () => collect(this.#sessions.values(), (session) => expiredOf(session) !== null),
+        each: (session) => {
+          const expired = expiredOf(session);
+          if (expired === null) return;
+          this.#guarded(session, () => this.#end(session, 'failed', sendTimeout(session, expired)));
+        },
+        end: () => {
+          this.#sweeping = null;
+        },
+      });
     }
     this.flushAux();
   }
 
   /** @returns null: all have ended. Else when they have */
   endAll(reason: string): Promise<void> | null {
-    const error = (rid: bigint) => new TransferCancelledError(reason, { requestId: rid.toString() });
+    const errorOf = ({ rid }: TxSession) => new TransferCancelledError(reason, { requestId: rid.toString() });
     return this.#o.walks.run<TxSession>({
       what: 'the end of all sends',
       begin: () => this.#all,
-      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', error(session.rid))),
+      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', errorOf(session))),
     });
   }
 
@@ -450,27 +454,19 @@ export class Sender {
       return;
     }
     if (session.outcome !== null) return;
-    const lost = this.#lost.get(receiver.peer);
-    if (lost !== undefined) {
-      // The agent has dropped what went there, and takes nothing for it any more, before this session had its turn to hear why.
-      this.#end(session, 'failed', lost);
-      return;
-    }
     const what = task.slice === null ? 'aux' : `slice ${task.slice.seq}`;
     const cause = task.error ?? undefined;
     const text = `request ${session.rid}, ${what} to ${receiver.peer.name}: ${cause?.message ?? 'the agent dropped it'}`;
     const Failure = cause instanceof DeviceLostError ? DeviceLostError : TransportError;
-    this.#end(
-      session,
-      'failed',
-      new Failure(text, {
-        cause,
-        requestId: session.rid.toString(),
-        peer: receiver.peer.name,
-        bytesDone: receiver.bytesDone,
-        drained: task.drained,
-      }),
-    );
+    const drop = new Failure(text, {
+      cause,
+      requestId: session.rid.toString(),
+      peer: receiver.peer.name,
+      bytesDone: receiver.bytesDone,
+      drained: task.drained,
+    });
+    // The agent drops what goes to a peer that is gone, also before the session had its turn to hear of that.
+    this.#end(session, 'failed', this.#lost.get(receiver.peer) ?? drop);
   }
 
   /** Whatever just changed: what does it allow now? */

@@ -98,3 +98,10 @@ export class SessionWalks {
     if (end !== undefined) this.#guard.run(what, end);
   }
 }
+
+/** For a walk over few of many. */
+export function collect<Session>(sessions: Iterable<Session>, isMeant: (session: Session) => boolean): Session[] {
+  const meant: Session[] = [];
+  for (const session of sessions) if (isMeant(session)) meant.push(session);
+  return meant;
+}

@@ -177,13 +177,6 @@ export class TxSession {
     return this.firstReceiver?.link?.expectedReceivers ?? null;
   }
 
-  /** Who a timeout says has not asked. */
-  get missingReceivers(): string {
-    const { receivers, expectedReceivers } = this;
-    if (expectedReceivers === null) return 'no receiver';
-    return `only ${receivers.size} of ${expectedReceivers.size} receivers`;
-  }
-
   get receiverReady(): boolean {
     const expected = this.expectedReceivers;
     return expected !== null && this.receivers.size >= expected.size;

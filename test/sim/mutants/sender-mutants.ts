@@ -207,8 +207,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the sender never looks at its clocks',
     file: FILE,
-    find: 'if (expired === null) continue;',
-    replace: 'if (expired === null || session.outcome === null) continue;',
+    find: 'if (expired === null) return;',
+    replace: 'if (expired === null || session.outcome === null) return;',
   },
   {
     name: 'the transfer clock counts a prefill that still runs',
