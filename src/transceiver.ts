@@ -20,6 +20,7 @@ import { Receiver } from './session/receiver.js';
 import type { ClockLimits } from './session/request-clocks.js';
 import { SendWatch } from './session/send-watch.js';
 import { Sender } from './session/sender.js';
+import { SessionWalks } from './session/session-walks.js';
 import { type TransceiverDump, transceiverDump } from './session/transceiver-dump.js';
 import { type Inspected, type TransceiverStats, transceiverStats } from './session/transceiver-stats.js';
 import { TransferLedger } from './session/transfer-ledger.js';
@@ -88,6 +89,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
   readonly #complaints: PeerComplaints;
   readonly #lossLines: LogShare;
   readonly #guard: CallbackGuard;
+  readonly #walks: SessionWalks;
   readonly #sender: Sender;
   readonly #receiver: Receiver;
   #rankInfo: RankInfo;
@@ -116,6 +118,8 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const clock = new GuardedClock(parts.clock, guard);
     const log = guardedLog(parts.log, guard);
     this.#guard = guard;
+    const walks = new SessionWalks({ clock, guard });
+    this.#walks = walks;
     this.#parts = { ...parts, clock, log };
     this.#rankInfo = parts.rankInfo;
     this.#fallbacks = [...(parts.fallbacks ?? [])];
@@ -142,7 +146,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       counters.add('writers_fenced');
       const known = this.#peers.at(peer.endpoint);
       if (known?.incarnation === peer.incarnation) this.#peers.lose(known, 'its process has ended');
-      this.#receiver.onWriterFenced(peer);
+      this.#receiver.peers.onFenced(peer);
     };
     const fences = new WriterFences(agent, (peer) => guard.run(`the end of ${peer.name}`, () => onFenced(peer)));
     this.#peers = new PeerRegistry({
@@ -159,10 +163,10 @@ export class KvCacheTransceiver implements CacheTransceiver {
           fences.watch(peer);
           observers.current?.onPeerReady(peer.name);
           // One that has not accepted our HELLO yet refuses questions as a stranger's; it is ready again when it has.
-          if (peer.greeted) this.#receiver.onPeerReady(peer);
+          if (peer.greeted) this.#receiver.peers.onReady(peer);
           this.#sender.onPeerReady(peer);
         },
-        onRefused: (endpoint, error) => this.#receiver.onPeerRefused(endpoint, error),
+        onRefused: (endpoint, error) => this.#receiver.peers.onRefused(endpoint, error),
         onLost: (peer, error) => this.#onPeerLost(peer, error),
         onWarning: (message) => log.warn(message),
       },
@@ -185,7 +189,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
         );
     };
     const [ledger, channel] = [this.#ledger, this.#channel];
-    const shared = { cache, ledger, channel, clock, counters, observers, limits, aux, onSettled, guard };
+    const shared = { cache, ledger, channel, clock, counters, observers, limits, aux, onSettled, guard, walks };
     this.#sender = new Sender({
       ...shared,
       watch: new SendWatch(observers, counters, clock, agent),
@@ -370,8 +374,11 @@ export class KvCacheTransceiver implements CacheTransceiver {
     const { clock, agent, messenger } = this.#parts;
     const deadline = clock.now() + deadlineMs;
     this.#lifecycle = 'closing';
-    this.#sender.endAll('the server is shutting down');
-    this.#receiver.endAll('the server is shutting down');
+    for (const side of [this.#sender, this.#receiver]) {
+      // Whatever the deadline says: each request has an outcome, and takes back what it has under way.
+      const ending = side.endAll('the server is shutting down');
+      if (ending !== null) await ending;
+    }
     // Also for reports: a peer that has not heard of a DONE would take the GOODBYE for the end of its request.
     while ((this.#ledger.heldCount > 0 || this.#hasOpenReports()) && clock.now() < deadline)
       await new Promise<void>((resolve) => clock.setTimer(5, resolve, { keepAlive: true }));
@@ -386,6 +393,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
       });
     this.#channel.close();
     this.#peers.close();
+    this.#walks.close();
     this.#sender.close();
     this.#receiver.close();
     const report = await agent.close(Math.max(1, deadline - clock.now()));
@@ -507,7 +515,7 @@ export class KvCacheTransceiver implements CacheTransceiver {
     if (more !== null) this.#parts.log[isBusy ? 'warn' : 'info'](`${error.message}${more}`);
     this.#observers.current?.onPeerLost(peer.name, error.message, isBusy);
     this.#sender.onPeerLost(peer, error);
-    this.#receiver.onPeerLost(peer, error);
+    this.#receiver.peers.onLost(peer, error);
   }
 
   /**

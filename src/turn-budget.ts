@@ -23,6 +23,11 @@ export class TurnBudget {
     this.#sinceMs = clock.now();
   }
 
+  /** One that begins now, for work that begins now: this one counts since the last turn that it waited for, however long ago that was. */
+  begun(): TurnBudget {
+    return new TurnBudget(this.#clock);
+  }
+
   /** Called once per unit of work that is worth a look at the clock: true when `nextTurn` should be awaited now. */
   isSpent(): boolean {
     return this.#clock.now() - this.#sinceMs > PORTION_MS;

@@ -119,10 +119,10 @@ export class ExecutorLoop {
   }
 
   /** A stage must not throw; if one does, every request still gets its one outcome and the loop lives on. */
-  #recover(cause: unknown): Promise<void> {
-    this.#abandonAll(this.#o.guard.caught('the executor loop failed', cause));
+  async #recover(cause: unknown): Promise<void> {
+    await this.#abandonAll(this.#o.guard.caught('the executor loop failed', cause));
     // Also when it fails at once each time: others must have their turn.
-    return this.#o.turns.nextTurn();
+    await this.#o.turns.nextTurn();
   }
 
   /** No new requests come; the loop ends with the last live one. */
@@ -235,7 +235,7 @@ export class ExecutorLoop {
   async #abort(ranks: RankConsensus | null): Promise<void> {
     this.#failedAtClose += this.openCount;
     const error = new StateError('the executor was closed before the request ended');
-    if (ranks === null) this.#abandonAll(error);
+    if (ranks === null) await this.#abandonAll(error);
     else await ranks.leave(error);
     await this.#o.pipeline.abandon(error);
   }
@@ -286,9 +286,13 @@ export class ExecutorLoop {
     return true;
   }
 
-  #abandonAll(error: KvTransceiverError): void {
+  /** In portions: thousands that end at once must not hold up the event loop. */
+  async #abandonAll(error: KvTransceiverError): Promise<void> {
     const { table, endings, guard } = this.#o;
-    for (const entry of table.all()) {
+    const turns = this.#o.turns.begun();
+    // Whoever comes while a portion waits is not meant.
+    for (const entry of [...table.all()]) {
+      if (turns.isSpent()) await turns.nextTurn();
       const { id } = entry.request;
       const refused = guard.run(`the end of request ${id}`, () => endings.abandon(entry, error));
       // The transceiver refused to cancel; the outcome must come all the same.

@@ -99,7 +99,7 @@ export class Executor {
     const moves: PageMoves = new PageMoves({ cache, endings, onOver: () => wake.raise() });
     const context = new ContextTransfer({ table, transceiver, endings, moves });
     const identity = options.identity ?? { endpoint: null, dpRank: null };
-    const ranks = this.#joinRanks({ ...options, clock }, { table, endings, events });
+    const ranks = this.#joinRanks({ ...options, clock }, { table, endings, events, turns });
     const generation = new GenerationTransfer({
       turns,
       table,
@@ -170,7 +170,8 @@ export class Executor {
    * @throws StateError once `close` was called
    */
   submit(request: LlmRequest, events: RequestEvents = {}): void {
-    const { parted, phase } = this.#loop;
+    const { phase } = this.#loop;
+    const parted = this.#loop.parted ?? this.#ranks?.partedBy ?? null;
     if (parted !== null) {
       const text = `the ranks of this server do not act together any more (${parted.message}); restart all of them`;
       throw new StateError(text, { cause: parted });
@@ -248,30 +249,48 @@ export class Executor {
             options.deadlineMs,
             () => {
               this.#loop.abort();
-              // One turn for a loop that can still act; one that hangs in a forward is left behind.
-              void this.#clock.nextTurn().then(() => this.#clock.nextTurn().then(expire));
+              void this.#acted().then(expire);
             },
             { keepAlive: true },
           );
     await Promise.race([this.#ended, expired]);
     timer?.cancel();
     const { liveCount, openCount, failedAtClose } = this.#loop;
-    return { drained: liveCount === 0 && failedAtClose === 0, failed: failedAtClose + openCount };
+    // Those that the loop has begun to fail are counted, whether or not it came to them.
+    return { drained: liveCount === 0 && failedAtClose === 0, failed: failedAtClose === 0 ? openCount : failedAtClose };
+  }
+
+  /** A loop that can still act has ended its requests, thousands in portions; one that hangs in a forward is left behind. */
+  async #acted(): Promise<void> {
+    let left = this.#loop.openCount;
+    for (;;) {
+      await this.#clock.nextTurn();
+      await this.#clock.nextTurn();
+      const open = this.#loop.openCount;
+      if (open === 0 || open >= left) return;
+      left = open;
+    }
   }
 
   #joinRanks(
     options: ExecutorOptions,
-    parts: { readonly table: RequestTable; readonly endings: RequestEndings; readonly events: EventSink },
+    parts: {
+      readonly table: RequestTable;
+      readonly endings: RequestEndings;
+      readonly events: EventSink;
+      readonly turns: TurnBudget;
+    },
   ): RankConsensus | null {
     const { rankGroup: group, clock, cache, transceiver, kvTransferTimeoutMs = TRANSFER_TIMEOUT_MS } = options;
     if (group === undefined || isAlone(options)) return null;
-    const { table, endings, events } = parts;
+    const { table, endings, events, turns } = parts;
     const ranks = new RankConsensus({
       group,
       clock,
       cache,
       table,
       endings,
+      turns,
       transceiver,
       transferTimeoutMs: kvTransferTimeoutMs,
       onForwardAgreed: (error) => (this.#pipeline.hasRead ? this.#pipeline.retire(error) : null),

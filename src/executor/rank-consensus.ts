@@ -14,6 +14,7 @@ import { RankSet } from '../rank-group/rank-set.js';
 import { remoteError } from '../rank-group/remote-error.js';
 import type { CacheTransceiver, Settled } from '../session/cache-transceiver.js';
 import type { TransferLedger } from '../session/transfer-ledger.js';
+import type { TurnBudget } from '../turn-budget.js';
 import { POLLS_PER_TURN } from './context-transfer.js';
 import type { RequestEvents } from './executor-events.js';
 import { RankOffers, type TakenOffer } from './rank-offers.js';
@@ -43,6 +44,7 @@ export interface RankConsensusOptions {
   readonly cache: KvCacheManager;
   readonly table: RequestTable;
   readonly endings: RequestEndings;
+  readonly turns: TurnBudget;
   readonly transceiver: CacheTransceiver;
   /** A rank that never learns of something holds the others for twice this. */
   readonly transferTimeoutMs: number;
@@ -101,6 +103,7 @@ export class RankConsensus {
   readonly #awaitingOthers = new Set<RequestId>();
   readonly #cancelled = new Set<RequestId>();
   #state: 'together' | 'applying' | 'parted' = 'together';
+  #partedBy: KvTransceiverError | null = null;
   #rested = false;
   /** Why the last forward of this rank failed. */
   #forwardError: KvTransceiverError | null = null;
@@ -139,6 +142,11 @@ export class RankConsensus {
   /** The exchange has to be entered: there is news here or on another rank. */
   get mustCross(): boolean {
     return this.#state !== 'parted' && (!this.#outbox.isEmpty || this.#o.group.isAwaited);
+  }
+
+  /** Why the ranks do not act together any more, from the moment on in which that is known. */
+  get partedBy(): KvTransceiverError | null {
+    return this.#partedBy;
   }
 
   get hasParted(): boolean {
@@ -284,7 +292,7 @@ export class RankConsensus {
     try {
       reports = await this.#o.group.exchange(report);
     } catch (error) {
-      this.part(typedError(error, 'the exchange between the ranks failed'));
+      await this.part(typedError(error, 'the exchange between the ranks failed'));
       return;
     }
     this.#exchanges += 1;
@@ -301,13 +309,13 @@ export class RankConsensus {
       const cause = typedError(error, 'what the ranks agreed on could not be applied');
       // This rank has nothing to do with the others any more, whatever comes of it.
       this.#o.group.close(cause.message).catch(() => {});
-      this.part(cause);
+      await this.part(cause);
       return;
     }
     this.#state = 'together';
     if (reports.some(({ leaving }) => leaving)) {
       const left = reports.flatMap(({ leaving }, rank) => (leaving ? [rank] : []));
-      this.part(
+      await this.part(
         new StateError(`the executor of rank ${left.join(', ')} was closed, which ends the instance on all ranks`),
       );
     }
@@ -321,26 +329,33 @@ export class RankConsensus {
       // Nor does a step count that the others have run: its requests have failed here.
       forwardError: error,
     });
-    this.part(error);
+    await this.part(error);
     // Not waited for: the others may hang, and this rank has nothing to do with them any more.
     this.#o.group.exchange(last).catch(() => {});
   }
 
-  /** From now on this rank stands alone: its requests end, its pages are freed as its own transfers drain. */
-  part(error: KvTransceiverError): void {
+  /** From now on this rank stands alone: its requests end, in portions, and its pages are freed as its own transfers drain. */
+  async part(error: KvTransceiverError): Promise<void> {
     if (this.#state === 'parted') return;
+    const { table, endings } = this.#o;
+    const turns = this.#o.turns.begun();
     this.#state = 'parted';
+    this.#partedBy = error;
     this.#ledger.onDrained(null);
-    for (const { request, events } of this.#offers.giveUp())
-      this.#end({ own: { request, events, sinceMs: 0 }, end: { error } });
-    for (const entry of this.#o.table.all()) {
+    const entries = [...table.all()];
+    const waiting = this.#offers.giveUp().map(({ request, events }) => table.add(request, events, 0));
+    for (const entry of [...waiting, ...entries]) {
+      if (turns.isSpent()) await turns.nextTurn();
       try {
-        this.#o.endings.abandon(entry, error);
+        endings.abandon(entry, error);
       } catch (cause) {
-        this.#o.endings.fail(entry, typedError(cause, error.message));
+        endings.fail(entry, typedError(cause, error.message));
       }
     }
-    for (const id of this.#verdicts.keys()) this.#ledger.unshare(id);
+    for (const id of this.#verdicts.keys()) {
+      if (turns.isSpentBySmall()) await turns.nextTurn();
+      this.#ledger.unshare(id);
+    }
     this.#verdicts.clear();
     this.#o.onParted(error);
   }

@@ -3,7 +3,6 @@ import type { Clock } from '../clock.js';
 import {
   ArgumentError,
   KvTransceiverError,
-  type PeerLostError,
   ProtocolError,
   RequestTooLargeError,
   TransferCancelledError,
@@ -24,13 +23,15 @@ import type { Counters } from './counters.js';
 import { destinationRuns } from './destination-runs.js';
 import { Farewells } from './farewells.js';
 import type { InboundSlots } from './inbound-slots.js';
-import { isSameProcess, type Peer } from './peer.js';
+import type { Peer } from './peer.js';
 import { ReceiveBook, type TicketFrame } from './receive-book.js';
+import { ReceiverPeers } from './receiver-peers.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { type RxGroup, RxSession } from './rx-session.js';
 import { rxTimings } from './rx-timings.js';
 import type { RxWriter } from './rx-writer.js';
 import { salvageableTokens } from './salvage.js';
+import { collect, type SessionWalks } from './session-walks.js';
 import { readTrace } from './trace-reader.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import type { TransferObservers } from './transfer-observer.js';
@@ -64,6 +65,7 @@ export interface ReceiverOptions {
   readonly onSettled: (settled: Settled) => void;
   readonly onWarning: (message: string) => void;
   readonly guard: CallbackGuard;
+  readonly walks: SessionWalks;
 }
 
 /**
@@ -78,10 +80,15 @@ export class Receiver {
   readonly #book: ReceiveBook;
   readonly #asking: WriterAsking;
   readonly #farewells: Farewells;
+  /** What becomes of receives when peers come and go. */
+  readonly peers: ReceiverPeers;
   /** Requests that were asked for, or given up before: nothing more is said of them. */
   readonly #known = new WeakSet<LlmRequest>();
   /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
   readonly #auxWaiters = new Set<RxSession>();
+
+  /** Those for which something is due have it in portions, which the next sweep waits for. */
+  #sweeping: Promise<void> | null = null;
 
   constructor(options: ReceiverOptions) {
     this.#o = options;
@@ -99,10 +106,19 @@ export class Receiver {
       ...options,
       book: this.#book,
       talk: this.#talk,
-      onFailed: (session, writer, error) => {
-        if (writer === null) this.#end(session, 'failed', error);
-        else this.#writerFailed(session, writer, error);
-      },
+      onFailed: (session, writer, error) => this.#failed(session, writer, error, null),
+    });
+    this.peers = new ReceiverPeers({
+      ...options,
+      book: this.#book,
+      talk: this.#talk,
+      asking: this.#asking,
+      farewells: this.#farewells,
+      guarded: (session, action) => this.#guarded(session, action),
+      awaitsAux: (session) => this.#auxWaiters.has(session),
+      tellCancel: (session, writer, reason) => this.#tellCancel(session, writer, reason),
+      releaseIfDrained: (session) => this.#releaseIfDrained(session),
+      onFailed: (session, writer, error, unreachable) => this.#failed(session, writer, error, unreachable),
     });
   }
 
@@ -174,69 +190,6 @@ export class Receiver {
     const error = new TransferCancelledError(`cancelled: ${reason}`, { requestId: session.rid.toString() });
     this.#end(session, 'cancelled', error);
     return !this.#book.has(request.id);
-  }
-
-  onPeerReady(peer: Peer): void {
-    this.#farewells.onPeerReady(peer);
-    for (const session of this.#book.sessions) this.#guarded(session, () => this.#peerIsReady(session, peer));
-  }
-
-  #peerIsReady(session: RxSession, peer: Peer): void {
-    if (session.instance === null) {
-      if (session.outcome === null && session.infoEndpoint === peer.endpoint && !this.#auxWaiters.has(session))
-        this.#asking.choose(session, peer);
-      return;
-    }
-    const writer = session.writerAt(peer.endpoint);
-    if (writer === undefined) return;
-    if (session.outcome === null && session.wants(writer)) {
-      if (!writer.asked) this.#asking.ask(session, writer, peer);
-    } else if (!writer.drained && isSameProcess(writer.peer, peer)) {
-      // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
-      writer.peer = peer;
-      this.#tellCancel(session, writer, session.error?.message ?? 'the request ended');
-    }
-  }
-
-  onPeerRefused(endpoint: string, error: KvTransceiverError): void {
-    this.#farewells.onPeerRefused(endpoint);
-    let mayStillWrite = false;
-    for (const session of this.#book.sessions) {
-      const writer = session.writerAt(endpoint);
-      if (session.instance === null) {
-        const waits = session.infoEndpoint === endpoint && !this.#auxWaiters.has(session);
-        if (waits && session.outcome === null) this.#end(session, 'failed', error, endpoint);
-      } else if (writer?.asked === true) mayStillWrite ||= !writer.drained;
-      else if (writer !== undefined && session.outcome === null) {
-        this.#o.doubt(session.infoEndpoint);
-        this.#writerFailed(session, writer, error, endpoint);
-      }
-    }
-    // A writer that was stopped or cut off for long: as long as pages wait for its word, it is greeted, so that it can give it. One that
-    // answers with a refusal would only refuse again.
-    if (mayStillWrite && error instanceof TransferTimeoutError) this.#o.greet(endpoint);
-  }
-
-  onPeerLost(peer: Peer, error: PeerLostError): void {
-    this.#farewells.onPeerLost(peer);
-    let mayStillWrite = false;
-    for (const session of this.#book.sessions) {
-      const writer = session.writers.find((candidate) => candidate.peer === peer);
-      if (writer === undefined) continue;
-      if (writer.outcome !== 'DONE') this.#writerFailed(session, writer, error);
-      this.#talk.stop(writer);
-      if (!writer.drained) mayStillWrite = true;
-    }
-    // It may only have been cut off: greeted again, it hears the cancel and can say that it stopped, before pages go without proof.
-    if (mayStillWrite) this.#o.greet(peer.endpoint);
-  }
-
-  /** Its process has ended, so that nothing it started can write here any more. */
-  onWriterFenced(peer: Peer): void {
-    for (const session of this.#book.sessions) {
-      for (const writer of session.writers) if (isSameProcess(writer.peer, peer)) writer.reportedDrained = true;
-      this.#releaseIfDrained(session);
-    }
   }
 
   onAccepted(peer: Peer, accepted: Accepted): void {
@@ -337,9 +290,17 @@ export class Receiver {
   sweep(): void {
     this.#giveAuxSlots();
     this.#farewells.sweep();
+    if (this.#sweeping !== null) return;
     const now = this.#o.clock.now();
-    for (const session of this.#book.uncopied)
-      if (now >= session.sweepNotBeforeMs) this.#guarded(session, () => this.#sweepOne(session, now));
+    const isDue = ({ sweepNotBeforeMs, state }: RxSession): boolean => now >= sweepNotBeforeMs && state !== 'released';
+    this.#sweeping = this.#o.walks.run<RxSession>({
+      what: 'a sweep of what is received',
+      begin: () => collect(this.#book.uncopied, isDue),
+      each: (session) => this.#guarded(session, () => isDue(session) && this.#sweepOne(session, now)),
+      end: () => {
+        this.#sweeping = null;
+      },
+    });
   }
 
   #sweepOne(session: RxSession, now: number): void {
@@ -369,9 +330,14 @@ export class Receiver {
     if (live !== null) this.#end(live.session, 'failed', error);
   }
 
-  endAll(reason: string): void {
-    for (const session of this.#book.sessions)
-      this.#end(session, 'cancelled', new TransferCancelledError(reason, { requestId: session.rid.toString() }));
+  /** @returns null: all have ended. Else when they have */
+  endAll(reason: string): Promise<void> | null {
+    const errorOf = ({ rid }: RxSession) => new TransferCancelledError(reason, { requestId: rid.toString() });
+    return this.#o.walks.run<RxSession>({
+      what: 'the end of all receives',
+      begin: () => this.#book.sessions,
+      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', errorOf(session))),
+    });
   }
 
   close(): void {
@@ -437,6 +403,12 @@ export class Receiver {
       if (writer.asked && writer.outcome === null)
         this.#tellCancel(session, writer, `DP group ${group.dpRank} is not the one that has the request`);
     }
+  }
+
+  /** @param writer null: none can do its part */
+  #failed(session: RxSession, writer: RxWriter | null, error: KvTransceiverError, unreachable: string | null): void {
+    if (writer === null) this.#end(session, 'failed', error, unreachable);
+    else this.#writerFailed(session, writer, error, unreachable);
   }
 
   /** A writer cannot do its part. While several groups may have the request that only rules out its group. */

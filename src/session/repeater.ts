@@ -1,4 +1,5 @@
 import type { Clock, Timer } from '../clock.js';
+import { TurnBudget } from '../turn-budget.js';
 
 /** First repeat after this, then doubling up to REPEAT_MAX_MS (design: 250 ms, doubling to 2 s). */
 export const REPEAT_FIRST_MS = 250;
@@ -74,6 +75,7 @@ export class Repeater<Key = string> {
   #sendDue(): void {
     this.#armed = null;
     const now = this.#clock.now();
+    const turns = new TurnBudget(this.#clock);
     try {
       for (const [stage, waiting] of this.#stages.entries())
         for (const [key, entry] of waiting) {
@@ -82,6 +84,8 @@ export class Repeater<Key = string> {
           waiting.delete(key);
           this.#enter(key, entry, Math.min(stage + 1, WAITS_MS.length - 1));
           entry.send();
+          // Thousands that began together are due together: the timer goes on with the rest.
+          if (turns.isSpent()) return;
         }
     } finally {
       // One that cannot be sent does not keep the others waiting.

@@ -9,7 +9,6 @@ import {
   type PeerLostError,
   SessionRetiredError,
   TransferCancelledError,
-  TransferTimeoutError,
   TransportError,
 } from '../errors.js';
 import { type LlmRequest, requestKey } from '../executor/request.js';
@@ -26,12 +25,13 @@ import type { ControlChannel } from './control-channel.js';
 import type { Counters } from './counters.js';
 import { EarlyRequests } from './early-requests.js';
 import type { Peer } from './peer.js';
-import type { PeerLink } from './peer-link.js';
 import { planningFailure } from './planning-failure.js';
 import { ReceiverQuestions } from './receiver-questions.js';
 import { type ClockLimits, RequestClocks } from './request-clocks.js';
 import { SendTask } from './send-task.js';
+import { sendTimeout } from './send-timeout.js';
 import type { SendWatch } from './send-watch.js';
+import { collect, type SessionWalks } from './session-walks.js';
 import { requestSlice, type SliceBounds, sourceRuns } from './slice-source.js';
 import type { TransferLedger } from './transfer-ledger.js';
 import { requireTransferable } from './transferable-request.js';
@@ -60,6 +60,7 @@ export interface SenderOptions {
   readonly peerAt: (endpoint: string) => Peer | null;
   readonly greet: (endpoint: string) => void;
   readonly guard: CallbackGuard;
+  readonly walks: SessionWalks;
   readonly onSettled: (settled: Settled) => void;
   /** Something `receiverReady` answers has changed. */
   readonly onReceivers: () => void;
@@ -90,6 +91,10 @@ export class Sender {
   readonly #armed = new Map<number, { readonly session: TxSession; readonly receiver: TxReceiver }>();
   /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
   readonly #auxPending = new Set<TxSession>();
+  /** Peers that are gone, and why. */
+  readonly #lost = new WeakMap<Peer, PeerLostError>();
+  /** Those whose clocks ran out end in portions, which the next sweep waits for. */
+  #sweeping: Promise<void> | null = null;
   readonly #sweepQuestions = (): void => this.questions.sweep();
   #nextTaskId = 1;
   #nextFlow = 1;
@@ -117,7 +122,7 @@ export class Sender {
   }
 
   get inspected(): { readonly sessions: readonly TxSession[]; readonly early: number; readonly openReports: number } {
-    return { sessions: [...this.#sessions.values()], early: this.#early.count, openReports: this.#reports.openCount };
+    return { sessions: this.#all, early: this.#early.count, openReports: this.#reports.openCount };
   }
 
   /** Somebody has not acknowledged how his request ended. */
@@ -191,19 +196,26 @@ export class Sender {
   }
 
   onPeerReady(peer: Peer): void {
-    for (const session of [...this.#sessions.values()])
-      this.#guarded(session, () => this.questions.onPeerReady(peer, session));
+    void this.#o.walks.run<TxSession>({
+      what: `the news that ${peer.name} is there`,
+      begin: () => this.#all,
+      each: (session) => this.#guarded(session, () => this.questions.onPeerReady(peer, session)),
+    });
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
+    this.#lost.set(peer, error);
     this.#early.dropPeer(peer);
-    for (const session of [...this.#sessions.values()])
-      this.#guarded(session, () => {
-        for (const receiver of session.receivers.values()) {
-          if (receiver.peer !== peer) continue;
-          if (!session.delivered(receiver)) this.#end(session, 'failed', error);
-        }
-      });
+    const isHit = (receiver: TxReceiver): boolean => receiver.peer === peer;
+    void this.#o.walks.run<TxSession>({
+      what: `the loss of ${peer.name}`,
+      begin: () => this.#all.filter(({ receivers }) => [...receivers.values()].some(isHit)),
+      each: (session) =>
+        this.#guarded(session, () => {
+          for (const receiver of session.receivers.values())
+            if (isHit(receiver) && !session.delivered(receiver)) this.#end(session, 'failed', error);
+        }),
+    });
   }
 
   /** What this receiver said could not be dealt with. */
@@ -280,29 +292,41 @@ export class Sender {
     // What the executor computed since the last event counts from now on. Without a submission under way nothing can have become busy.
     for (const { session } of this.#tasks.values())
       if (session.outcome === null) session.clocks.setBusy(session.transferBusy, now);
-    for (const session of this.#sessions.values()) {
-      if (session.outcome !== null) continue;
-      const expired = session.clocks.expired(now);
-      if (expired === null) continue;
-      const peer = [...session.receivers.values()][0]?.peer.name ?? 'any generation server';
-      const text =
-        expired.clock === 'queue'
-          ? `request ${session.rid}: ${missingReceivers(session)} asked within ${expired.limitMs} ms (transferQueueTimeoutMs)`
-          : `request ${session.rid} to ${peer}: the ${expired.clock} clock of ${expired.limitMs} ms ran out`;
-      const failure = { requestId: session.rid.toString(), peer, details: { clock: expired.clock } };
-      const error = new TransferTimeoutError(text, failure);
-      this.#guarded(session, () => this.#end(session, 'failed', error));
+    if (this.#sweeping === null) {
+      const expiredOf = ({ outcome, clocks }: TxSession) => (outcome === null ? clocks.expired(now) : null);
+      this.#sweeping = this.#o.walks.run<TxSession>({
+        what: 'a sweep of what is sent',
+        begin: () => collect(this.#sessions.values(), (session) => expiredOf(session) !== null),
+        each: (session) => {
+          const expired = expiredOf(session);
+          if (expired === null) return;
+          this.#guarded(session, () => this.#end(session, 'failed', sendTimeout(session, expired)));
+        },
+        end: () => {
+          this.#sweeping = null;
+        },
+      });
     }
     this.flushAux();
   }
 
-  endAll(reason: string): void {
-    for (const session of [...this.#sessions.values()])
-      this.#end(session, 'cancelled', new TransferCancelledError(reason, { requestId: session.rid.toString() }));
+  /** @returns null: all have ended. Else when they have */
+  endAll(reason: string): Promise<void> | null {
+    const errorOf = ({ rid }: TxSession) => new TransferCancelledError(reason, { requestId: rid.toString() });
+    return this.#o.walks.run<TxSession>({
+      what: 'the end of all sends',
+      begin: () => this.#all,
+      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', errorOf(session))),
+    });
   }
 
   close(): void {
     this.#reports.close();
+  }
+
+  /** A copy: what is done with a session may end others. */
+  get #all(): readonly TxSession[] {
+    return [...this.#sessions.values()];
   }
 
   #session(request: LlmRequest): TxSession {
@@ -377,7 +401,7 @@ export class Sender {
 
   #dispatch(session: TxSession, receiver: TxReceiver, slice: TxSlice): void {
     if (session.outcome !== null) return;
-    const link = linkOf(receiver);
+    const link = receiver.link;
     let plan: TransferPlan;
     try {
       plan = planSlice(link.mapping, slice.runs, receiver.runs);
@@ -399,7 +423,7 @@ export class Sender {
 
   #submit(session: TxSession, task: SendTask, plan: TransferPlan, after: ReadyEvent | null): void {
     const { receiver } = task;
-    const link = linkOf(receiver);
+    const link = receiver.link;
     try {
       const groups = link.submissionGroups(plan);
       // Aux goes into a slot that no receive registers; an agent that does not bounce is spared the rest.
@@ -434,17 +458,15 @@ export class Sender {
     const cause = task.error ?? undefined;
     const text = `request ${session.rid}, ${what} to ${receiver.peer.name}: ${cause?.message ?? 'the agent dropped it'}`;
     const Failure = cause instanceof DeviceLostError ? DeviceLostError : TransportError;
-    this.#end(
-      session,
-      'failed',
-      new Failure(text, {
-        cause,
-        requestId: session.rid.toString(),
-        peer: receiver.peer.name,
-        bytesDone: receiver.bytesDone,
-        drained: task.drained,
-      }),
-    );
+    const drop = new Failure(text, {
+      cause,
+      requestId: session.rid.toString(),
+      peer: receiver.peer.name,
+      bytesDone: receiver.bytesDone,
+      drained: task.drained,
+    });
+    // The agent drops what goes to a peer that is gone, also before the session had its turn to hear of that.
+    this.#end(session, 'failed', this.#lost.get(receiver.peer) ?? drop);
   }
 
   /** Whatever just changed: what does it allow now? */
@@ -496,7 +518,7 @@ export class Sender {
         return;
       }
     }
-    const plan = planAux(linkOf(receiver).mapping, session.auxSlot, receiver.remoteAuxSlot);
+    const plan = planAux(receiver.link.mapping, session.auxSlot, receiver.remoteAuxSlot);
     receiver.auxTask = new SendTask(this.#nextTaskId++, receiver, null, plan.stats.bytes);
     this.#submit(session, receiver.auxTask, plan, null);
   }
@@ -571,15 +593,4 @@ export class Sender {
     else this.#reports.record(receiver.peer.endpoint, report);
     receiver.reportedAtMs ??= this.#o.clock.now();
   }
-}
-
-function missingReceivers({ receivers, expectedReceivers }: TxSession): string {
-  if (expectedReceivers === null) return 'no receiver';
-  return `only ${receivers.size} of ${expectedReceivers.size} receivers`;
-}
-
-function linkOf(receiver: TxReceiver): PeerLink {
-  const { link, name } = receiver.peer;
-  if (link === null) throw new InternalError(`${name} asked for pages but its memory is not loaded`);
-  return link;
 }

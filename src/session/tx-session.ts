@@ -1,7 +1,8 @@
 import type { ReadyEvent } from '../agent/transfer-agent.js';
-import type { KvTransceiverError } from '../errors.js';
+import { InternalError, type KvTransceiverError } from '../errors.js';
 import type { LlmRequest } from '../executor/request.js';
 import type { BlockRun } from '../geometry/block-run.js';
+import type { PeerLink } from './peer-link.js';
 import type { Peer } from './peer-registry.js';
 import type { RequestClocks } from './request-clocks.js';
 import type { SendTask } from './send-task.js';
@@ -82,6 +83,13 @@ export class TxReceiver {
 
   get note(): NoteState {
     return this.#note;
+  }
+
+  /** @throws InternalError for a peer whose memory is not loaded: it cannot ask for pages */
+  get link(): PeerLink {
+    const { link, name } = this.peer;
+    if (link === null) throw new InternalError(`${name} asked for pages but its memory is not loaded`);
+    return link;
   }
 
   noted(event: NoteEvent): void {

@@ -8,13 +8,22 @@ export const PACKED_FOLDER = 'packed';
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PACKED = join(ROOT, PACKED_FOLDER);
 
-/** @returns `cli`: the command line of the sources as they are; `mutants`; `build(mutant)`: a build with that mutant, and how to remove it */
-export async function openKit() {
-  if (existsSync(PACKED)) return packedKit();
+/** Every portion of long work ends after one unit, so that whatever can come between two units does. */
+const SHORT_TURNS = { file: 'src/turn-budget.ts', find: 'const PORTION_MS = 0.5;', replace: 'const PORTION_MS = -1;' };
+
+/**
+ * @param options.shortTurns the clock stands still while simulated code works, so that no portion of long work ends early; with this, each does
+ * @returns `cli`: the command line of the sources as they are; `mutants`; `build(mutant)`: a build with that mutant, and how to remove it
+ */
+export async function openKit({ shortTurns = false } = {}) {
+  if (existsSync(PACKED)) {
+    if (shortTurns) throw new Error('--short-turns needs the sources, which a packed simulator has not');
+    return packedKit();
+  }
   const { compileSimulator, readSources } = await import('./compile.mjs');
   // Read once, so that a long series does not see later edits.
   const snapshot = readSources();
-  const { cli } = compileSimulator(null, snapshot);
+  const { cli } = compileSimulator(shortTurns ? SHORT_TURNS : null, snapshot);
   const { listMutants } = await import(pathToFileURL(cli).href);
   return { cli, mutants: listMutants().mutants, build: (mutant) => compileSimulator(mutant, snapshot) };
 }

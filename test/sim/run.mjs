@@ -15,7 +15,9 @@ async function run(args) {
     const { values } = parseArgs({ args, options: { table: { type: 'string' }, markdown: { type: 'string' } } });
     return keepTable(values.table, values.markdown);
   }
-  const kit = await openKit();
+  const shortTurns = args.includes('--short-turns');
+  args = args.filter((arg) => arg !== '--short-turns');
+  const kit = await openKit({ shortTurns });
   if (args.includes('--mutants')) {
     const { values } = parseArgs({
       args,

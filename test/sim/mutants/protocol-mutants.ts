@@ -159,7 +159,7 @@ export const PROTOCOL_MUTANTS: readonly Mutant[] = [
   {
     name: 'a peer is asked for pages before it has accepted our greeting',
     file: TRANSCEIVER,
-    find: 'if (peer.greeted) this.#receiver.onPeerReady(peer);',
-    replace: 'this.#receiver.onPeerReady(peer);',
+    find: 'if (peer.greeted) this.#receiver.peers.onReady(peer);',
+    replace: 'this.#receiver.peers.onReady(peer);',
   },
 ];

@@ -134,8 +134,8 @@ export const RANK_MUTANTS: readonly Mutant[] = [
   {
     name: 'pages are kept for a rank that has parted',
     file: CONSENSUS,
-    find: 'for (const id of this.#verdicts.keys()) this.#ledger.unshare(id);\n',
-    replace: '',
+    find: 'if (turns.isSpentBySmall()) await turns.nextTurn();\n      this.#ledger.unshare(id);',
+    replace: 'void id;',
   },
   {
     name: 'a forward that failed on one rank counts on the others',

@@ -1,6 +1,7 @@
 import type { Mutant } from './mutant.js';
 
 const FILE = 'src/session/receiver.ts';
+const PEERS = 'src/session/receiver-peers.ts';
 const WRITER = 'src/session/rx-writer.ts';
 const BOOK = 'src/session/receive-book.ts';
 const SALVAGE = 'src/session/salvage.ts';
@@ -113,14 +114,14 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   },
   {
     name: 'a writer that was away is not told the cancel',
-    file: FILE,
-    find: "this.#tellCancel(session, writer, session.error?.message ?? 'the request ended');",
+    file: PEERS,
+    find: "tellCancel(session, writer, session.error?.message ?? 'the request ended');",
     replace: '',
   },
   {
     name: 'a lost writer does not end the request',
-    file: FILE,
-    find: "if (writer.outcome !== 'DONE') this.#writerFailed(session, writer, error);",
+    file: PEERS,
+    find: "if (writer.outcome !== 'DONE') onFailed(session, writer, error, null);",
     replace: '',
   },
   {

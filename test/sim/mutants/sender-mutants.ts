@@ -152,8 +152,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a lost peer does not end its sessions',
     file: FILE,
-    find: "if (!session.delivered(receiver)) this.#end(session, 'failed', error);",
-    replace: '',
+    find: "if (isHit(receiver) && !session.delivered(receiver)) this.#end(session, 'failed', error);",
+    replace: 'void receiver;',
   },
   {
     name: 'a cancel from the peer is answered but not obeyed',
@@ -207,8 +207,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the sender never looks at its clocks',
     file: FILE,
-    find: 'if (expired === null) continue;',
-    replace: 'if (expired === null || session.outcome === null) continue;',
+    find: 'if (expired === null) return;',
+    replace: 'if (expired === null || session.outcome === null) return;',
   },
   {
     name: 'the transfer clock counts a prefill that still runs',

@@ -53,4 +53,33 @@ describe('several ranks', () => {
     await pass(clock, 500);
     for (const { outcomes } of ranks) expect(outcomes.length).toBeGreaterThan(0);
   });
+
+  it('that part end their requests with turns of the event loop between, and take none meanwhile', async () => {
+    const clock = new FakeClock();
+    const delayOf = () => () => Number.POSITIVE_INFINITY;
+    const [first, second] = LocalRankGroup.of(2).map((group) => new ClusterRank(clock, group, { delayOf })) as [
+      ClusterRank,
+      ClusterRank,
+    ];
+    for (const { executor } of [first, second]) for (let id = 1; id <= 40; id++) executor.submit(contextRequest(id, 8));
+    await pass(clock, 200);
+    expect(first.executor.stats().live).toBe(40);
+    // From now on a portion is over after one request.
+    let looks = 0;
+    const now = clock.now.bind(clock);
+    clock.now = () => now() + looks++;
+    const closing = first.executor.close({ deadlineMs: 10 });
+    clock.advance(10);
+    await clock.turn(4);
+    expect(first.outcomes.length).toBeGreaterThan(0);
+    expect(first.outcomes.length).toBeLessThan(20);
+    expect(() => first.executor.submit(contextRequest(41, 8))).toThrow(/do not act together|is closing/);
+    await clock.turn(400);
+    expect(await closing).toEqual({ drained: false, failed: 40 });
+    for (const { outcomes, executor } of [first, second]) {
+      expect(outcomes).toHaveLength(40);
+      expect(executor.stats().live).toBe(0);
+      expect(() => executor.submit(contextRequest(42, 8))).toThrow(/do not act together/);
+    }
+  });
 });

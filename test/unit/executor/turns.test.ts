@@ -95,6 +95,51 @@ describe.each(SCHEDULES)('turns of the event loop, %s', (schedule) => {
     expect(clock.longestMs).toBeLessThanOrEqual(5);
   });
 
+  it('are never further apart than 5 ms while a closing executor ends 600 requests, all of them before it is closed', async () => {
+    const clock = new WorkClock();
+    const log: string[] = [];
+    const cache = new FakeCache(log, { tokensPerBlock: 4, slotCount: 100_000 });
+    const transceiver = new FakeTransceiver(log);
+    transceiver.allReady = false;
+    charge(transceiver, clock, { receiverReady: 0.003, cancelRequest: 0.1 });
+    charge(cache, clock, { freeRequest: 0.02 });
+    const ended: string[] = [];
+    const executor = new Executor({
+      clock,
+      cache,
+      transceiver,
+      engine: new FakeEngine(log),
+      schedule,
+      limits: { chunkTokens: 8, tokenBudget: 4096, maxTokensInBuffer: null },
+      events: {
+        onFinished: ({ id, error }, outcome) => {
+          clock.work(0.05);
+          ended.push(`${id} ${outcome} ${error?.code}`);
+        },
+      },
+    });
+    for (let id = 1; id <= 600; id++) executor.submit(contextRequest(id, 12));
+    await clock.turn(20);
+    clock.longestMs = 0;
+    let endedAtClose = -1;
+    const closing = executor.close({ deadlineMs: 10 });
+    void closing.then(() => {
+      endedAtClose = ended.length;
+    });
+    clock.advance(10);
+    await clock.turn(3);
+    // Some have ended, and what comes between the portions is heard.
+    expect(ended.length).toBeGreaterThan(0);
+    expect(ended.length).toBeLessThan(300);
+    expect(executor.cancel(600)).toBe(true);
+    expect(() => executor.submit(contextRequest(601, 12))).toThrow(/the executor is closing/);
+    await clock.turn(600);
+    expect(endedAtClose).toBe(600);
+    expect([...ended].sort()).toEqual(Array.from({ length: 600 }, (_, i) => `${i + 1} failed ERR_KVT_STATE`).sort());
+    expect(await closing).toEqual({ drained: false, failed: 600 });
+    expect(clock.longestMs).toBeLessThanOrEqual(5);
+  });
+
   it('are never further apart than 5 ms while 10,000 prompts wait for their receivers', async () => {
     const clock = new WorkClock();
     const log: string[] = [];
