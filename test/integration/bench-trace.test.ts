@@ -36,14 +36,11 @@ describe('bench trace', () => {
     ];
     writeFileSync(trace, [...readFileSync(TRACE, 'utf8').split('\n').slice(0, 37), ...extra].join('\n'));
     const report = join(folder, 'report <b>');
-    const { code, stdout, stderr } = await runCli(
-      [
-        ...['bench', 'trace', '--trace', trace, '--requests', '40', '--speed-up', '10', '--length-scale', '1/16'],
-        ...['--pool-tokens', '8k', '--chunk', '128', '--link-gbps', '10', '--tflops', '2000', '--concurrency', '12'],
-        ...['--json', '-', '--report', report],
-      ],
-      60_000,
-    );
+    const { code, stdout, stderr } = await runCli([
+      ...['bench', 'trace', '--trace', trace, '--requests', '40', '--speed-up', '10', '--length-scale', '1/16'],
+      ...['--pool-tokens', '8k', '--chunk', '128', '--link-gbps', '10', '--tflops', '2000', '--concurrency', '12'],
+      ...['--json', '-', '--report', report],
+    ]);
     expect(stderr).toMatch(/every byte planned was sent, arrived and is right/);
     expect(code).toBe(0);
     const output = JSON.parse(stdout) as BenchOutput<TraceRow>;
@@ -97,7 +94,7 @@ describe('bench trace', () => {
     const timeline = JSON.parse(readFileSync(join(report, 'timeline.json'), 'utf8')) as TraceFile;
     validateTimeline(timeline);
     expect(timeline.traceEvents.filter(({ ph, cat }) => ph === 'b' && cat === 'request')).toHaveLength(3 * 39);
-  }, 90_000);
+  });
 
   function checkRow(row: TraceRow, rows: readonly TraceRow[]): void {
     expect(row).toMatchObject({

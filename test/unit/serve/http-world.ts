@@ -9,7 +9,7 @@ import { BodyBudget } from '../../../src/serve/front/body-budget.js';
 import { FrontMetrics } from '../../../src/serve/front/front-metrics.js';
 import { httpApp } from '../../../src/serve/front/http-app.js';
 import { HttpListener } from '../../../src/serve/front/http-listener.js';
-import { withDeadline } from '../../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../../support/deadline.js';
 import { FakeServer } from '../coordinator/fake-server.js';
 
 export interface HttpWorldOptions {
@@ -136,13 +136,17 @@ export class RawClient {
   }
 
   answer(): Promise<string> {
-    return withDeadline(this.#ended, 10_000, () => `the connection is open; it has said ${JSON.stringify(this.#text)}`);
+    return withDeadline(
+      this.#ended,
+      HANG_LIMIT_MS,
+      () => `the connection is open; it has said ${JSON.stringify(this.#text)}`,
+    );
   }
 }
 
 /** Waits until `holds`; what it waits for happens in this process. */
 export async function until(holds: () => boolean, describe: () => string): Promise<void> {
-  const limitMs = performance.now() + 10_000;
+  const limitMs = performance.now() + HANG_LIMIT_MS;
   while (!holds()) {
     if (performance.now() > limitMs) throw new Error(`it did not come: ${describe()}`);
     await new Promise((resolve) => setImmediate(resolve));
