@@ -116,13 +116,16 @@ describe('bench trace', () => {
       done.reduce((total, { promptTokens }) => total + 32 * Math.ceil(promptTokens / 32) * BYTES_PER_TOKEN, 0),
     );
     expect([row.bytesSent, row.bytesPlanned]).toEqual([row.bytesVerified, row.bytesVerified]);
-    // Whichever of the two is prefilled second finds whole blocks of the other: five, or as many as were computed when it was admitted.
+    // Whichever of the two is prefilled second finds whole blocks of the other: five, or as many as were computed when it was admitted. On
+    // a machine that is busy both are admitted at once, and find nothing.
     const twins = done.filter(({ request }) => request >= 38);
     expect(twins.map((twin) => [twin.promptTokens, twin.generationCachedTokens])).toEqual([
       [188, 0],
       [188, 0],
     ]);
-    expect([32, 64, 96, 128, 160]).toContain(Math.max(...twins.map(({ contextCachedTokens }) => contextCachedTokens)));
+    expect([0, 32, 64, 96, 128, 160]).toContain(
+      Math.max(...twins.map(({ contextCachedTokens }) => contextCachedTokens)),
+    );
     for (const sample of done) {
       expect(sample.tokenGapsMs).toHaveLength(sample.generatedTokens - 1);
       expect(sample.slices).toBe(new Set(sample.timeline?.slices.map(({ seq }) => seq)).size);
@@ -134,6 +137,7 @@ describe('bench trace', () => {
       expect(slices.reduce((total, { bytes }) => total + bytes, 0)).toBe(sample.bytesPlanned);
       if (row.variant === 'monolithic') expect(slices.map(({ kind }) => kind)).toEqual(['last']);
     }
+    // All begin alike, and twelve run at a time.
     expect(row.requestsWithHit).toBeGreaterThan(10);
   }
 

@@ -54,7 +54,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
   const gate = new AdmissionGate(clock, {
     maxLive: options.maxLive ?? 8,
     maxQueued: options.maxQueued ?? 8,
-    queueTimeoutMs: options.queueTimeoutMs ?? 10_000,
+    queueTimeoutMs: options.queueTimeoutMs ?? HANG_LIMIT_MS,
   });
   const bodies = new BodyBudget(options.bodiesBytes ?? 1_000_000);
   const metrics = new FrontMetrics({
@@ -73,7 +73,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     limits: { engine: tinyServeEngine({ max_model_tokens: options.maxModelTokens ?? 64 }), maxPromptTokens: null },
     maxBodyBytes: options.maxBodyBytes ?? 2000,
     bodies,
-    stallLimitMs: options.stallLimitMs ?? 10_000,
+    stallLimitMs: options.stallLimitMs ?? HANG_LIMIT_MS,
     logger,
     onError: (message) => errors.push(message),
     health: () => ({ isReady: true, isDraining: gate.isClosed, context: [], generation: [] }),
@@ -84,9 +84,9 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     hostname: '127.0.0.1',
     port: 0,
     maxConnections: 32,
-    headersTimeoutMs: Math.min(1000, options.requestTimeoutMs ?? 5000),
-    requestTimeoutMs: options.requestTimeoutMs ?? 5000,
-    stallLimitMs: options.stallLimitMs ?? 10_000,
+    headersTimeoutMs: options.requestTimeoutMs ?? HANG_LIMIT_MS,
+    requestTimeoutMs: options.requestTimeoutMs ?? HANG_LIMIT_MS,
+    stallLimitMs: options.stallLimitMs ?? HANG_LIMIT_MS,
   });
   const url = `http://127.0.0.1:${listener.port}`;
   const post = (path: string, body: unknown, more: RequestInit = {}): Promise<Response> =>
