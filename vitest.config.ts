@@ -3,8 +3,9 @@ import { defineConfig } from 'vitest/config';
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
-    testTimeout: 30_000,
-    hookTimeout: 30_000,
+    // Against hangs only, on whatever machine: what a test waits for has a shorter deadline, which says what it saw.
+    testTimeout: 150_000,
+    hookTimeout: 150_000,
     pool: 'forks',
     maxWorkers: 2,
     // Tests stay on the loopback interface.

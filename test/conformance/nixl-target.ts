@@ -1,7 +1,7 @@
 import { type ChildProcess, fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import type { CloseReport } from '../../src/agent/transfer-agent.js';
-import { withDeadline } from '../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
 
 const PROGRAM = fileURLToPath(new URL('nixl-target.mjs', import.meta.url));
 /** Compiled by `npm run build`: a child process has no TypeScript loader, and the addon is found from the package root. */
@@ -70,7 +70,7 @@ function answer<T>(process: ChildProcess, exited: Promise<string>, stderr: () =>
       process.once('message', (message) => resolve(message as T));
       void exited.then((how) => reject(new Error(`the target ended with ${how}: ${stderr()}`)));
     }),
-    15_000,
+    HANG_LIMIT_MS,
     () => `no answer from the target; stderr: ${stderr()}`,
   );
 }

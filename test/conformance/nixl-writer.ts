@@ -10,7 +10,7 @@ import type {
 } from '../../src/agent/transfer-agent.js';
 import type { PageTable } from '../../src/mapping/page-table.js';
 import type { Fragment, TransferPlan } from '../../src/mapping/transfer-plan.js';
-import { Collector, withDeadline } from '../support/deadline.js';
+import { Collector, HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
 import type { NixlTarget } from './nixl-target.js';
 
 /** A target as the writer knows it: pages of one size over its whole pool. */
@@ -97,8 +97,8 @@ export class NixlWriter {
 
   async #until(isReached: () => boolean, what: string): Promise<void> {
     const reached = async (): Promise<void> => {
-      while (!isReached()) await this.#notices.waitFor(this.#notices.values.length + 1, 10_000);
+      while (!isReached()) await this.#notices.waitFor(this.#notices.values.length + 1);
     };
-    await withDeadline(reached(), 15_000, () => `${what} did not end; ${this.completions().length} did`);
+    await withDeadline(reached(), HANG_LIMIT_MS, () => `${what} did not end; ${this.completions().length} did`);
   }
 }

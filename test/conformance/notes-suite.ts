@@ -3,7 +3,7 @@ import type { FragmentTable, PeerHandle, ReadyEvent, TransferAgent } from '../..
 import { ArgumentError } from '../../src/errors.js';
 import type { PageTable } from '../../src/mapping/page-table.js';
 import { CompletionLog } from '../support/completion-log.js';
-import { withDeadline } from '../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
 import { fragment, patterned, poolTable } from '../support/paged-pools.js';
 
 const SLOT = 1024;
@@ -78,7 +78,7 @@ export function notesSuite(
         onHeard = () => heard.length >= count && resolve();
         onHeard();
       });
-      await withDeadline(there, 10_000, () => `${heard.length} of ${count}; ${JSON.stringify(outcomes())}`);
+      await withDeadline(there, HANG_LIMIT_MS, () => `${heard.length} of ${count}; ${JSON.stringify(outcomes())}`);
     }
 
     it('carries them', () => {
@@ -110,7 +110,7 @@ export function notesSuite(
         onSoon = resolve;
       });
       send(1, { says: 'arrived' }, event);
-      await withDeadline(announced, 10_000, () => JSON.stringify(outcomes()));
+      await withDeadline(announced, HANG_LIMIT_MS, () => JSON.stringify(outcomes()));
       expect(soon).toEqual([{ from: 'writer', note: 'arrived', heard: 0 }]);
       event.signal();
       await hears(1);

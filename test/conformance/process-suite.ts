@@ -5,7 +5,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import type { PeerHandle, Pool, TransferAgent } from '../../src/agent/transfer-agent.js';
 import { TransferError } from '../../src/errors.js';
 import { CompletionLog } from '../support/completion-log.js';
-import { withDeadline } from '../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
 import { expectedBytes, fragment, patterned, poolTable, shuffled } from '../support/paged-pools.js';
 import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
 
@@ -50,7 +50,7 @@ class AgentChild {
       }
       return this.#messages.shift() as ChildMessage;
     };
-    const message = await withDeadline(arrived(), 20_000, () => `waiting for ${kind}; stderr: ${this.#stderr}`);
+    const message = await withDeadline(arrived(), HANG_LIMIT_MS, () => `waiting for ${kind}; stderr: ${this.#stderr}`);
     expect(message.kind).toBe(kind);
     return message;
   }
@@ -131,7 +131,7 @@ export function processSuite(kind: 'host' | 'nixl', open: (name: string) => Prom
     it('fails with a typed error that names the peer when its process was killed', async () => {
       await child.kill();
       submitShuffled(1);
-      const completion = await log.of(1, 15_000);
+      const completion = await log.of(1);
       expect(completion.status).toBe('failed');
       expect(completion.error).toBeInstanceOf(TransferError);
       expect(completion.error).toMatchObject({ peer: 'child' });
@@ -157,7 +157,7 @@ export function processSuite(kind: 'host' | 'nixl', open: (name: string) => Prom
       agent.unwatchPeer?.('forgotten');
       expect(fenced).toEqual([]);
       await child.kill();
-      await withDeadline(told, 10_000, () => 'the end of the process was not told');
+      await withDeadline(told, HANG_LIMIT_MS, () => 'the end of the process was not told');
       expect(fenced).toEqual(['child']);
     });
 

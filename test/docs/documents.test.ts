@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { afterAll, describe, expect, it } from 'vitest';
 import { ERROR_CODES } from '../../src/errors.js';
+import { HANG_LIMIT_MS } from '../support/deadline.js';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const read = (file: string): string => readFileSync(`${ROOT}${file}`, 'utf8');
@@ -45,7 +46,7 @@ describe('README example', () => {
     const example = /```js\n([\s\S]*?)```/.exec(read('README.md'))?.[1] ?? '';
     const file = join(folder, 'example.mjs');
     writeFileSync(file, example.replace("'kv-transceiver'", JSON.stringify(`${ROOT}dist/index.js`)));
-    const { stdout } = await promisify(execFile)(process.execPath, [file], { timeout: 20_000 });
+    const { stdout } = await promisify(execFile)(process.execPath, [file], { timeout: HANG_LIMIT_MS });
     expect(stdout).toBe('completed 4\n');
   });
 });

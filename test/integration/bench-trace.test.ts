@@ -36,14 +36,11 @@ describe('bench trace', () => {
     ];
     writeFileSync(trace, [...readFileSync(TRACE, 'utf8').split('\n').slice(0, 37), ...extra].join('\n'));
     const report = join(folder, 'report <b>');
-    const { code, stdout, stderr } = await runCli(
-      [
-        ...['bench', 'trace', '--trace', trace, '--requests', '40', '--speed-up', '10', '--length-scale', '1/16'],
-        ...['--pool-tokens', '8k', '--chunk', '128', '--link-gbps', '10', '--tflops', '2000', '--concurrency', '12'],
-        ...['--json', '-', '--report', report],
-      ],
-      60_000,
-    );
+    const { code, stdout, stderr } = await runCli([
+      ...['bench', 'trace', '--trace', trace, '--requests', '40', '--speed-up', '10', '--length-scale', '1/16'],
+      ...['--pool-tokens', '8k', '--chunk', '128', '--link-gbps', '10', '--tflops', '2000', '--concurrency', '12'],
+      ...['--json', '-', '--report', report],
+    ]);
     expect(stderr).toMatch(/every byte planned was sent, arrived and is right/);
     expect(code).toBe(0);
     const output = JSON.parse(stdout) as BenchOutput<TraceRow>;
@@ -97,7 +94,7 @@ describe('bench trace', () => {
     const timeline = JSON.parse(readFileSync(join(report, 'timeline.json'), 'utf8')) as TraceFile;
     validateTimeline(timeline);
     expect(timeline.traceEvents.filter(({ ph, cat }) => ph === 'b' && cat === 'request')).toHaveLength(3 * 39);
-  }, 90_000);
+  });
 
   function checkRow(row: TraceRow, rows: readonly TraceRow[]): void {
     expect(row).toMatchObject({
@@ -119,13 +116,16 @@ describe('bench trace', () => {
       done.reduce((total, { promptTokens }) => total + 32 * Math.ceil(promptTokens / 32) * BYTES_PER_TOKEN, 0),
     );
     expect([row.bytesSent, row.bytesPlanned]).toEqual([row.bytesVerified, row.bytesVerified]);
-    // Whichever of the two is prefilled second finds whole blocks of the other: five, or as many as were computed when it was admitted.
+    // Whichever of the two is prefilled second finds whole blocks of the other: five, or as many as were computed when it was admitted. On
+    // a machine that is busy both are admitted at once, and find nothing.
     const twins = done.filter(({ request }) => request >= 38);
     expect(twins.map((twin) => [twin.promptTokens, twin.generationCachedTokens])).toEqual([
       [188, 0],
       [188, 0],
     ]);
-    expect([32, 64, 96, 128, 160]).toContain(Math.max(...twins.map(({ contextCachedTokens }) => contextCachedTokens)));
+    expect([0, 32, 64, 96, 128, 160]).toContain(
+      Math.max(...twins.map(({ contextCachedTokens }) => contextCachedTokens)),
+    );
     for (const sample of done) {
       expect(sample.tokenGapsMs).toHaveLength(sample.generatedTokens - 1);
       expect(sample.slices).toBe(new Set(sample.timeline?.slices.map(({ seq }) => seq)).size);
@@ -137,6 +137,7 @@ describe('bench trace', () => {
       expect(slices.reduce((total, { bytes }) => total + bytes, 0)).toBe(sample.bytesPlanned);
       if (row.variant === 'monolithic') expect(slices.map(({ kind }) => kind)).toEqual(['last']);
     }
+    // All begin alike, and twelve run at a time.
     expect(row.requestsWithHit).toBeGreaterThan(10);
   }
 

@@ -4,6 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { createAgent } from '../../src/agent/native-agent.js';
 import type { SliceSubmission, TransferAgent } from '../../src/agent/transfer-agent.js';
 import { makeRequest, type Server, TransferPair } from '../sim-lite/transfer-pair.js';
+import { HANG_LIMIT_MS } from '../support/deadline.js';
 
 const CONTEXT_SLOTS = [5, 9, 2, 30];
 const GENERATION_SLOTS = [17, 3, 21, 8];
@@ -16,7 +17,7 @@ describe('transceivers over agents that bounce', () => {
     const native = await createAgent({
       kind: 'host',
       name,
-      bounce: { sizeBytes: 256 << 10, maxChunkSize: 64 << 10, requestTimeoutMs: 5000, isForced: true },
+      bounce: { sizeBytes: 256 << 10, maxChunkSize: 64 << 10, requestTimeoutMs: HANG_LIMIT_MS, isForced: true },
     });
     const submit = native.submit.bind(native);
     // What the pair asks of an agent; it has its own thread, so that `run` moves nothing.
@@ -41,7 +42,7 @@ describe('transceivers over agents that bounce', () => {
     // The agents' threads live in real time, so that the fake clock must not run ahead of it.
     for (let passed = 0; !done(); ) {
       const elapsed = performance.now() - begin;
-      if (elapsed > 4000) throw new Error(`not done: ${JSON.stringify(pair.generation.warnings)}`);
+      if (elapsed > HANG_LIMIT_MS) throw new Error(`not done: ${JSON.stringify(pair.generation.warnings)}`);
       if (elapsed > passed) {
         passed++;
         await pair.run(1, 1);

@@ -1,12 +1,18 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
-import { DEFAULTS, type PairSettings, ServerPair, ServerPrograms } from './faults/server-pair.js';
+import { PATIENT, type PairSettings, ServerPair, ServerPrograms } from './faults/server-pair.js';
 import type { ServerProcess } from './faults/server-process.js';
 
 /** `KV_TRANSCEIVER_KILLS` changes how many processes are killed. */
 const KILLS = Number(process.env['KV_TRANSCEIVER_KILLS'] ?? 200);
 const REQUESTS_PER_ROUND = 4;
 /** Pages of 1 KiB: a request is some fifty KiB, which at this rate takes some ten milliseconds. */
-const SETTINGS: Partial<PairSettings> = { headDim: 64, pageCount: 700, linkGbps: 0.05 };
+const SETTINGS: Partial<PairSettings> = {
+  headDim: 64,
+  pageCount: 700,
+  linkGbps: 0.05,
+  // What a killed server never asked for ends by this clock alone.
+  limits: { ...PATIENT, transferQueueTimeoutMs: 8000 },
+};
 /** Starting a process takes longer than a round: these start meanwhile. */
 const SPARES = 3;
 const PROMPTS = [30, 61, 90, 128];
@@ -66,12 +72,11 @@ async function submitRound(pair: ServerPair, random: () => number): Promise<read
   return Promise.all(prompts.map((promptTokens = 30) => pair.submit({ promptTokens, chunkTokens: 16 })));
 }
 
-/** The survivor's outcome: one, in time, with the right bytes when it says so. A survivor that is killed meanwhile has nothing to say. */
+/** The survivor's outcome: one, with the right bytes when it says so. A survivor that is killed meanwhile has nothing to say. */
 async function judge(survivor: ServerProcess, rid: string, tally: Record<string, number>): Promise<void> {
-  const limitMs = DEFAULTS.limits.transferQueueTimeoutMs + DEFAULTS.limits.kvTransferTimeoutMs + 5000;
   let outcome: Awaited<ReturnType<ServerProcess['outcome']>>;
   try {
-    outcome = await survivor.outcome(rid, limitMs);
+    outcome = await survivor.outcome(rid);
   } catch (error) {
     if (survivor.child.signalCode === 'SIGKILL') return;
     throw error;

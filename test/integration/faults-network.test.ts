@@ -2,9 +2,8 @@ import { spawnSync } from 'node:child_process';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ServerPair, ServerPrograms } from './faults/server-pair.js';
 
-/** Cuts are noticed by three seconds of silence. */
-const SILENCE_NOTICED_MS = 8000;
-const PATIENT = { transferQueueTimeoutMs: 60_000, noProgressTimeoutMs: 60_000, kvTransferTimeoutMs: 60_000 };
+/** Well below the three seconds after which a silent peer is lost. */
+const SHORT_CUT_MS = 1500;
 const NAMESPACE = `kvt-faults-${process.pid}`;
 
 function ip(...words: readonly string[]): { readonly ok: boolean; readonly text: string } {
@@ -58,14 +57,14 @@ describe.skipIf(refusal !== null)(
     }
 
     it('both sides end what ran, once each; healed, the same processes go on, and pages come back with proof', async () => {
-      pair = await ServerPair.start(programs.entry, { limits: PATIENT }, {}, ['ip', 'netns', 'exec', NAMESPACE]);
+      pair = await ServerPair.start(programs.entry, {}, {}, ['ip', 'netns', 'exec', NAMESPACE]);
       const rids = await Promise.all([pair.submit({ holdBefore: 2 }), pair.submit({ holdBefore: 0 })]);
       await pair.context.chunk('held', rids[0] as string, 2);
       await pair.context.chunk('held', rids[1] as string, 0);
 
       setNetwork('down');
       for (const rid of rids) {
-        const { context, generation } = await pair.outcomes(rid, SILENCE_NOTICED_MS);
+        const { context, generation } = await pair.outcomes(rid);
         for (const outcome of [context, generation])
           expect(outcome).toMatchObject({ outcome: 'failed', code: 'ERR_KVT_PEER_LOST' });
       }
@@ -81,14 +80,22 @@ describe.skipIf(refusal !== null)(
     });
 
     it('a cut that is shorter than the silence a peer is lost by harms nothing', async () => {
-      pair = await ServerPair.start(programs.entry, { limits: PATIENT }, {}, ['ip', 'netns', 'exec', NAMESPACE]);
-      const rid = await pair.submit({ holdBefore: 1 });
-      await pair.context.chunk('held', rid, 1);
-      setNetwork('down');
-      await pair.context.call({ kind: 'continue', rid });
-      // All pages are written while no frame gets through.
-      await pair.context.outcome(rid, 2000);
-      setNetwork('up');
+      pair = await ServerPair.start(programs.entry, {}, {}, ['ip', 'netns', 'exec', NAMESPACE]);
+      let cutMs = Number.POSITIVE_INFINITY;
+      let rid = '';
+      // A machine that stands still meanwhile makes it longer than that: then once more.
+      for (let tries = 0; tries < 5 && cutMs > SHORT_CUT_MS; tries++) {
+        rid = await pair.submit({ holdBefore: 1 });
+        await pair.context.chunk('held', rid, 1);
+        const cutAtMs = performance.now();
+        setNetwork('down');
+        await pair.context.call({ kind: 'continue', rid });
+        // All pages are written while no frame gets through.
+        await pair.context.outcome(rid);
+        setNetwork('up');
+        cutMs = performance.now() - cutAtMs;
+        await pair.outcomes(rid);
+      }
       const { context, generation } = await pair.outcomes(rid);
       expect(context).toMatchObject({ outcome: 'completed' });
       expect(generation).toMatchObject({ outcome: 'completed', wrongBytes: 0 });

@@ -5,6 +5,7 @@ import type { Completion, Pool, TransferAgent } from '../../src/agent/transfer-a
 import { chainBlockHashes, GrowingCacheManager, type LayerGroup, PoolPageMover } from '../../src/cache/index.js';
 import { ArgumentError } from '../../src/errors.js';
 import { buildPageTable, type PagePool, type PageTable, rebasePageTable } from '../../src/mapping/index.js';
+import { until } from '../support/deadline.js';
 
 const TPB = 4;
 const GROUPS: readonly LayerGroup[] = [
@@ -87,10 +88,11 @@ describe('the host tier over a native host agent', () => {
     agent.onCompletions((batch) => {
       for (const notice of batch) if (notice.kind === 'completion') moved.set(notice.submission, notice);
     });
-    const until = async (isDone: () => boolean): Promise<void> => {
-      for (let look = 0; look < 5000 && !isDone(); look++) await new Promise((resolve) => setImmediate(resolve));
-      expect(isDone()).toBe(true);
-    };
+    const ended = (...ids: readonly number[]): Promise<void> =>
+      until(
+        () => ids.every((id) => moved.has(id)),
+        () => `of ${ids} ended ${[...moved.keys()]}`,
+      );
     const target = await createAgent({ kind: 'host', name: 'tier-target' });
     const bytes = pageTable.pools[0]?.slotBytes as number;
     const there = await target.allocatePool({ sizeBytes: 8 * bytes });
@@ -112,12 +114,12 @@ describe('the host tier over a native host agent', () => {
     slice(1, 1, stuck);
     slice(2, 5, ready.event);
     slice(3, 2, null);
-    await until(() => moved.has(2) && moved.has(3));
+    await ended(2, 3);
     expect([...moved.values()].map(({ status }) => status)).toEqual(['transferred', 'transferred']);
     expect(target.readBytes(there.base + 5 * bytes, bytes)).toEqual(new Uint8Array(bytes).fill(77));
     // The one whose event never comes is cancelled, and drained at once.
     agent.cancel(1);
-    await until(() => moved.has(1));
+    await ended(1);
     expect(moved.get(1)).toMatchObject({ status: 'cancelled', drained: true, postedAtMs: null });
     await agent.removePeer(peer);
     await target.close(2000);

@@ -5,8 +5,9 @@ import { generateCurveKeyPair } from '../../src/wire/curve-keys.js';
 import { decodeFrame } from '../../src/wire/frame-codec.js';
 import type { Hello } from '../../src/wire/messages.js';
 import { type Child, startChild } from '../support/child.js';
+import { until } from '../support/deadline.js';
 import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
-import { AttackedPair, until } from './hostile/attacked-pair.js';
+import { AttackedPair } from './hostile/attacked-pair.js';
 import type { FloodResult, FloodSettings } from './hostile/flood-entry.js';
 import type { StormSettings } from './hostile/storm-entry.js';
 import { type StrangerKeys, ZeromqStranger } from './hostile/zeromq-stranger.js';
@@ -50,9 +51,14 @@ async function stranger(attacked: AttackedPair, incarnation = 0x99n): Promise<Ze
   return opened;
 }
 
-async function flood(attacked: AttackedPair, count: number, keys: StrangerKeys | null = null): Promise<FloodResult> {
+async function flood(
+  attacked: AttackedPair,
+  count: number,
+  keys: StrangerKeys | null = null,
+  limitMs = 10_000,
+): Promise<FloodResult> {
   const hello = Buffer.from(attacked.hello).toString('hex');
-  const settings: FloodSettings = { target: attacked.context.transceiver.endpoint, count, hello, keys };
+  const settings: FloodSettings = { target: attacked.context.transceiver.endpoint, count, hello, keys, limitMs };
   const child = await startChild([sources.path(ENTRY), JSON.stringify(settings)]);
   children.push(child);
   return JSON.parse(child.firstLine) as FloodResult;
@@ -67,14 +73,17 @@ describe('a storm of HELLOs with large page tables', () => {
     const settings: StormSettings = { target: endpoint, connections: 4, layers: 4096, hello };
     children.push(await startChild([sources.path(STORM), JSON.stringify(settings)]));
     const attacked = pair;
-    await until(() => (counters(attacked)['greetings_dropped'] ?? 0) > 100, 'no greeting was dropped');
+    await until(
+      () => (counters(attacked)['greetings_dropped'] ?? 0) > 100,
+      () => 'no greeting was dropped',
+    );
     for (let i = 0; i < 3; i += 1) expect(await pair.transfer()).toBe('completed');
     // Each dropped one would have taken as long as those that were read.
     const { greetings_dropped: dropped = 0, 'wire_error:bad-page-table': read = 0 } = counters(pair);
     expect(read).toBeGreaterThan(0);
     expect(dropped).toBeGreaterThan(read);
     expect(pair.context.transceiver.stats().peers).toHaveLength(1);
-  }, 60_000);
+  });
 });
 
 describe('a flood of HELLOs from processes that are there', () => {
@@ -96,7 +105,7 @@ describe('a flood of HELLOs from processes that are there', () => {
     expect(dropped(pair)).toBe(0);
     expect(await finish()).toBe('completed');
     expect(await pair.transfer()).toBe('completed');
-  }, 60_000);
+  });
 
   it('the same under CURVE, from members; who has no key comes no further than the door', async () => {
     const own = generateCurveKeyPair();
@@ -105,12 +114,16 @@ describe('a flood of HELLOs from processes that are there', () => {
     const member = await flood(pair, 18, { ...own, serverKey: own.publicKey });
     expect([member.accepted, member.refused, member.silent]).toEqual([15, 3, 0]);
     const before = counters(pair)['hello_refused'];
-    const outside = await flood(pair, 2, { ...generateCurveKeyPair(), serverKey: own.publicKey });
+    const outside = await flood(pair, 2, { ...generateCurveKeyPair(), serverKey: own.publicKey }, 500);
     expect([outside.accepted, outside.refused, outside.silent]).toEqual([0, 0, 2]);
     expect(counters(pair)['hello_refused']).toBe(before);
-    expect(pair.context.messenger.counts().handshakesRefused['client-not-allowed']).toBeGreaterThan(0);
+    const { messenger } = pair.context;
+    await until(
+      () => messenger.counts().handshakesRefused['client-not-allowed'] > 0,
+      () => JSON.stringify(messenger.counts()),
+    );
     expect(await finish()).toBe('completed');
-  }, 60_000);
+  });
 });
 
 describe('addresses that a stranger names', () => {
@@ -131,7 +144,10 @@ describe('addresses that a stranger names', () => {
     const named = (i: number): string => `tcp://127.1.${i >> 8}.${i & 255}:${port}`;
     for (let i = 0; i < 1100; i += 1) await one.say({ type: 'PING', endpoint: named(i), sessions: 0, freeAuxSlots: 0 });
     const read = (): number => counters(pair as AttackedPair)['unknown_peer:PING'] ?? 0;
-    await until(() => read() === 1100 && one.heard.length > 0, 'the PINGs are not answered');
+    await until(
+      () => read() === 1100 && one.heard.length > 0,
+      () => 'the PINGs are not answered',
+    );
     expect(one.heard.every(({ socket, message }) => socket === 'dealer' && message.type === 'GOODBYE')).toBe(true);
     expect(reached).toBe(0);
     const before = descriptors();
@@ -140,19 +156,28 @@ describe('addresses that a stranger names', () => {
       const { greetings_dropped: dropped = 0, ...rest } = counters(pair as AttackedPair);
       return dropped + (rest['introductions_refused:connection_full'] ?? 0);
     };
-    await until(() => refused() >= 1000, 'the HELLOs are not refused');
+    await until(
+      () => refused() >= 1000,
+      () => 'the HELLOs are not refused',
+    );
     expect(descriptors() - before).toBeLessThan(20);
     // Again and again, for one may find no room behind the others.
-    await until(() => {
-      void one.greet(hello, 'tcp://169.254.169.254:80');
-      return (counters(pair as AttackedPair)['introductions_refused:address'] ?? 0) > 0;
-    }, 'an address of another network is not refused');
+    await until(
+      () => {
+        void one.greet(hello, 'tcp://169.254.169.254:80');
+        return (counters(pair as AttackedPair)['introductions_refused:address'] ?? 0) > 0;
+      },
+      () => 'an address of another network is not refused',
+    );
     expect(await finish()).toBe('completed');
     // It has closed what it was asked by: nobody answered.
-    await until(() => descriptors() <= before + 2, 'the connection is not given up');
+    await until(
+      () => descriptors() <= before + 2,
+      () => 'the connection is not given up',
+    );
     expect(reached).toBeGreaterThan(0);
     expect(await pair.transfer()).toBe('completed');
-  }, 60_000);
+  });
 });
 
 describe('frames in the name of a peer', () => {
@@ -168,13 +193,19 @@ describe('frames in the name of a peer', () => {
       await liar.say(hello);
       await liar.greet(hello);
     }
-    await until(() => (counters(pair as AttackedPair)['unknown_peer:GOODBYE'] ?? 0) >= 20, 'not all was read');
+    await until(
+      () => (counters(pair as AttackedPair)['unknown_peer:GOODBYE'] ?? 0) >= 20,
+      () => 'not all was read',
+    );
     expect(counters(pair)['peers_lost']).toBeUndefined();
     expect(await finish()).toBe('completed');
     // Both are peers: one number at two endpoints.
     const peers = (): number => (pair as AttackedPair).context.transceiver.stats().peers.length;
-    await until(() => peers() === 2, 'the liar is no peer under its own endpoint');
-  }, 60_000);
+    await until(
+      () => peers() === 2,
+      () => 'the liar is no peer under its own endpoint',
+    );
+  });
 
   it('a liar that takes the incarnation first does not keep the other out', async () => {
     const other = await AttackedPair.open();
@@ -184,12 +215,15 @@ describe('frames in the name of a peer', () => {
       pair = other;
       const liar = await stranger(other, incarnation);
       await liar.greet(hello);
-      await until(() => liar.heard.some(({ message }) => message.type === 'HELLO_ACK'), 'the liar is not answered');
+      await until(
+        () => liar.heard.some(({ message }) => message.type === 'HELLO_ACK'),
+        () => 'the liar is not answered',
+      );
       expect(await other.transfer()).toBe('completed');
     } finally {
       pair = other;
     }
-  }, 60_000);
+  });
 
   it('a page table that cannot be is refused with findings on its own connection', async () => {
     pair = await AttackedPair.open();
@@ -200,10 +234,13 @@ describe('frames in the name of a peer', () => {
     if (pool === undefined) throw new Error('no pool');
     const pageTable = { ...hello.rankInfo.pageTable, pools: [pool] };
     await liar.greet({ ...hello, rankInfo: { ...hello.rankInfo, pageTable } });
-    await until(() => liar.heard.length > 0, 'the liar is not answered');
+    await until(
+      () => liar.heard.length > 0,
+      () => 'the liar is not answered',
+    );
     expect(liar.heard).toMatchObject([
       { socket: 'dealer', message: { answer: { accepted: false, findings: [{ field: 'pageTable' }] } } },
     ]);
     expect(await finish()).toBe('completed');
-  }, 60_000);
+  });
 });

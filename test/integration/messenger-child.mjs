@@ -4,7 +4,7 @@ import process from 'node:process';
 const [wireModule, mode, json] = process.argv.slice(2);
 const { ZeromqMessenger } = await import(wireModule);
 const options = JSON.parse(json);
-const messenger = await ZeromqMessenger.open({ port: options.port ?? 0 });
+const messenger = await ZeromqMessenger.open({ host: options.host ?? '127.0.0.1', port: options.port ?? 0 });
 const text = (bytes) => Buffer.from(bytes).toString();
 
 const modes = {

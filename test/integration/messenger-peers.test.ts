@@ -29,10 +29,10 @@ it('has room, where files do not bound it, for every peer of a transceiver: of 1
   // Loopback has as many names as it takes.
   for (let i = 0; i < 1100; i++) {
     a.send(`tcp://127.1.${i >> 8}.${i & 255}:${port}`, Uint8Array.of(i & 255, i >> 8));
-    if (i % 100 === 99) await received.waitFor(i + 1, 20_000);
+    if (i % 100 === 99) await received.waitFor(i + 1);
   }
   const numbers = received.values.map(([low = 0, high = 0]) => low + 256 * high);
   expect(numbers.toSorted((x, y) => x - y)).toEqual(Array.from({ length: 1100 }, (_, i) => i));
   expect(a.counts().framesDropped['too-many-peers']).toBe(0);
   expect(MAX_CONNECTIONS).toBeGreaterThan(MAX_PEERS);
-}, 60_000);
+});

@@ -2,7 +2,8 @@ import { fileURLToPath } from 'node:url';
 import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { ZeromqMessenger } from '../../src/wire/zeromq-messenger.js';
 import { type Child, startChild } from '../support/child.js';
-import { Collector, withDeadline } from '../support/deadline.js';
+import { Collector, HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
+import { ownAddress } from '../support/own-address.js';
 import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
 
 const CHILD = fileURLToPath(new URL('messenger-child.mjs', import.meta.url));
@@ -10,7 +11,7 @@ let sources: TranspiledSources;
 const children: Child[] = [];
 let messenger: ZeromqMessenger;
 let frames: Collector<Uint8Array>;
-let lost: Collector<{ readonly endpoint: string; readonly at: number }>;
+let lost: Collector<string>;
 
 beforeAll(() => {
   sources = transpileSources(['wire/index']);
@@ -28,7 +29,7 @@ async function setUp(): Promise<void> {
   frames = new Collector();
   lost = new Collector();
   messenger.onFrame(frames.push);
-  messenger.onDisconnect((endpoint) => lost.push({ endpoint, at: performance.now() }));
+  messenger.onDisconnect(lost.push);
 }
 
 afterEach(async () => {
@@ -43,39 +44,38 @@ const say = (text: string): Uint8Array => new TextEncoder().encode(`${messenger.
 const heard = (): string[] => frames.values.map((frame) => new TextDecoder().decode(frame).split('\n')[1] ?? '');
 
 describe('a peer in another process', () => {
-  it('killed: the disconnect is reported within a second; a successor on its port receives again', async () => {
+  it('killed: the disconnect is reported; a successor on its port receives again', async () => {
     await setUp();
-    const first = await child('echo', {});
+    const { host } = await ownAddress();
+    const first = await child('echo', { host });
     const endpoint = first.firstLine;
     messenger.send(endpoint, say('one'));
     await frames.waitFor(1);
 
-    const killedAt = performance.now();
     first.kill('SIGKILL');
-    const [notice] = await lost.waitFor(1, 2000);
-    expect(notice?.endpoint).toBe(endpoint);
-    expect((notice?.at ?? Number.POSITIVE_INFINITY) - killedAt).toBeLessThan(1000);
+    expect(await lost.waitFor(1)).toEqual([endpoint]);
     expect(await first.exited).toBe('SIGKILL');
 
-    const second = await child('echo', { port: Number(endpoint.split(':')[2]) });
+    const second = await child('echo', { host, port: Number(endpoint.split(':')[2]) });
     expect(second.firstLine).toBe(endpoint);
     messenger.send(endpoint, say('two'));
     await frames.waitFor(2);
     expect(heard()).toEqual(['one', 'two']);
 
     second.kill('SIGKILL');
-    await lost.waitFor(2, 2000);
+    await lost.waitFor(2);
   });
 
   it('killed and forgotten: nothing is reported twice, and the port is not bothered any more', async () => {
     await setUp();
-    const first = await child('echo', {});
+    const { host } = await ownAddress();
+    const first = await child('echo', { host });
     messenger.send(first.firstLine, say('one'));
     await frames.waitFor(1);
     first.kill('SIGKILL');
-    await lost.waitFor(1, 2000);
+    await lost.waitFor(1);
     messenger.forget(first.firstLine);
-    const second = await child('echo', { port: Number(first.firstLine.split(':')[2]) });
+    const second = await child('echo', { host, port: Number(first.firstLine.split(':')[2]) });
     second.kill('SIGTERM');
     await second.exited;
     expect(lost.values).toHaveLength(1);
@@ -88,14 +88,14 @@ describe('a peer in another process', () => {
         to: messenger.endpoint,
         count: 300,
         padding: 5000,
-        lingerMs: 5000,
+        lingerMs: HANG_LIMIT_MS,
         exit,
       });
-      const received = await frames.waitFor(300, 10_000);
+      const received = await frames.waitFor(300);
       expect(received.map((frame) => Number(new TextDecoder().decode(frame).split(':')[0]))).toEqual(
         Array.from({ length: 300 }, (_, i) => i),
       );
-      expect(await withDeadline(sender.exited, 10_000, () => 'the sender does not end')).toBe(0);
+      expect(await withDeadline(sender.exited, HANG_LIMIT_MS, () => 'the sender does not end')).toBe(0);
     });
   }
 
@@ -108,6 +108,6 @@ describe('a peer in another process', () => {
       lingerMs: 2000,
       exit: 'by-itself',
     });
-    expect(await withDeadline(sender.exited, 8000, () => 'the sender does not end')).toBe(0);
+    expect(await withDeadline(sender.exited, HANG_LIMIT_MS, () => 'the sender does not end')).toBe(0);
   });
 });

@@ -39,8 +39,11 @@ describe('metrics over ZeroMQ and the host agent', () => {
     const shared = tinyPrompt(70);
     const prompts = [shared, tinyPrompt(33, 2), shared];
     const results = [];
-    for (const promptTokens of prompts)
-      results.push(await pair.coordinator.submit({ promptTokens, maxTokens: 4 }).result);
+    for (const promptTokens of prompts) {
+      const call = pair.coordinator.submit({ promptTokens, maxTokens: 4 });
+      results.push(await call.result);
+      await call.released;
+    }
     expect(results.map(({ outcome }) => outcome)).toEqual(['completed', 'completed', 'completed']);
     const reused = results.reduce((sum, { usage }) => sum + usage.cachedTokens, 0);
     expect(reused).toBeGreaterThanOrEqual(56);

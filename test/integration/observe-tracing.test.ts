@@ -12,6 +12,7 @@ import {
 import { afterEach, describe, expect, it } from 'vitest';
 import type { ScheduleStyle } from '../../src/executor/request.js';
 import { Observation } from '../../src/observe/observation.js';
+import { HANG_LIMIT_MS } from '../support/deadline.js';
 import { CHUNK_TOKENS, type ObservedPair, openObservedPair, tinyPrompt } from './observe/observed-pair.js';
 
 const TRACE = '4bf92f3577b34da6a3ce929d0e0e4736';
@@ -203,7 +204,7 @@ describe('what does not end well', () => {
       },
       {},
     );
-    await expect.poll(() => pair?.context.transceiver.stats().earlyRequests, { timeout: 10_000 }).toBe(1);
+    await expect.poll(() => pair?.context.transceiver.stats().earlyRequests, { timeout: HANG_LIMIT_MS }).toBe(1);
     await pair.context.transceiver.close(1000);
     await done;
     // What it may still write is waited for, but not by this test.

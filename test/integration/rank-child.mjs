@@ -17,6 +17,7 @@ process.on('uncaughtException', (error) => {
 });
 
 let group;
+say({ kind: 'joining' });
 try {
   group = await openRankGroup({ ...options.group, nonce: BigInt(options.group.nonce) });
 } catch (error) {
@@ -150,7 +151,8 @@ const modes = {
           transferPolicy,
         }),
       );
-      if (pick(3) === 0) await new Promise((resolve) => setTimeout(resolve, pick(3)));
+      // The last one is cancelled before it can have begun.
+      if (id < options.count && pick(3) === 0) await new Promise((resolve) => setTimeout(resolve, pick(3)));
     }
     if (rank === 0) executor.cancel(options.count);
     say({ kind: 'submitted' });

@@ -8,7 +8,8 @@ import { Dealer } from 'zeromq';
 import { decodeGroupFrame, encodeGroupFrame } from '../../src/rank-group/group-frame.js';
 import { generateCurveKeyPair } from '../../src/wire/curve-keys.js';
 import { ZeromqMessenger } from '../../src/wire/zeromq-messenger.js';
-import { Collector, withDeadline } from '../support/deadline.js';
+import { Collector, HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
+import { ownAddress } from '../support/own-address.js';
 import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
 
 const CHILD = fileURLToPath(new URL('rank-child.mjs', import.meta.url));
@@ -40,14 +41,6 @@ afterEach(async () => {
   }
 });
 
-async function freePort(): Promise<number> {
-  const server = createServer();
-  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
-  const { port } = server.address() as { port: number };
-  await new Promise((resolve) => server.close(resolve));
-  return port;
-}
-
 function start(group: object, options: object): RankProcess {
   const root = dirname(sources.path('clock'));
   const child = spawn(process.execPath, [CHILD, root, JSON.stringify({ ...options, group })], {
@@ -66,7 +59,7 @@ function start(group: object, options: object): RankProcess {
     lines,
     exited,
     kill: () => void child.kill('SIGKILL'),
-    heard: async (kind, limitMs = 15_000) => {
+    heard: async (kind, limitMs = HANG_LIMIT_MS) => {
       const told = async (): Promise<Line> => {
         for (let count = 1; ; count++) {
           const line = (await lines.waitFor(count, limitMs))[count - 1] as Line;
@@ -89,7 +82,7 @@ async function startAll(
   group: object = {},
   size = 3,
 ): Promise<RankProcess[]> {
-  const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+  const { endpoint: rank0Endpoint } = await ownAddress();
   return Array.from({ length: size }, (_, rank) =>
     start(
       { rank, size, nonce: '77', rank0Endpoint, ...group },
@@ -102,8 +95,9 @@ describe('three ranks in three processes', () => {
   it('exchange reports in rank order', async () => {
     const ranks = await startAll({ mode: 'exchange', steps: 3, last: 'nothing' });
     for (const rank of ranks) {
-      await withDeadline(rank.exited, 15_000, () => JSON.stringify(rank.lines.values));
+      await withDeadline(rank.exited, HANG_LIMIT_MS, () => JSON.stringify(rank.lines.values));
       expect(rank.lines.values).toEqual([
+        { kind: 'joining' },
         { kind: 'joined' },
         { kind: 'agreed', cancelled: [1, 101, 201] },
         { kind: 'agreed', cancelled: [2, 102, 202] },
@@ -114,7 +108,7 @@ describe('three ranks in three processes', () => {
 
   it('run one schedule over one page table, whatever each transfer takes, and are silent when idle', async () => {
     const ranks = await startAll({ mode: 'execute', count: 60, idleMs: 300 });
-    const [first, ...others] = await Promise.all(ranks.map((rank) => rank.heard('done', 20_000)));
+    const [first, ...others] = await Promise.all(ranks.map((rank) => rank.heard('done')));
     expect((first as Line)['outcomes']).toHaveLength(60);
     expect((first as Line)['outcomes']).toContain('60 cancelled ');
     expect(((first as Line)['batches'] as string[]).length).toBeGreaterThan(20);
@@ -124,13 +118,13 @@ describe('three ranks in three processes', () => {
   });
 
   it.each([0, 2])('rank %i is killed: the others end their requests with an error that names it', async (victim) => {
-    const ranks = await startAll({ mode: 'execute', count: 5, transferMs: 1e6 });
+    // No silence is long enough: it is the broken connection that tells.
+    const ranks = await startAll({ mode: 'execute', count: 5, transferMs: 1e6 }, { peerTimeoutMs: 1e6 });
     await Promise.all(ranks.map((rank) => rank.heard('submitted')));
-    const killedAt = performance.now();
     (ranks[victim] as RankProcess).kill();
     for (const [rank, process] of ranks.entries()) {
       if (rank === victim) continue;
-      const lost = await process.heard('lost', 5000);
+      const lost = await process.heard('lost');
       expect(lost).toMatchObject({ name: 'PeerLostError', code: 'ERR_KVT_PEER_LOST' });
       expect(lost['message']).toContain(`rank ${victim} `);
       const { outcomes } = await process.heard('done');
@@ -138,7 +132,6 @@ describe('three ranks in three processes', () => {
         (outcomes as string[]).filter((line) => line.endsWith('failed ERR_KVT_PEER_LOST')).length,
       ).toBeGreaterThanOrEqual(4);
     }
-    expect(performance.now() - killedAt).toBeLessThan(5000);
   });
 
   it('a call at another step is named on every rank', async () => {
@@ -163,37 +156,41 @@ describe('three ranks in three processes', () => {
   it('a rank that stays away from an exchange is named', async () => {
     const ranks = await startAll(
       (rank) => ({ mode: rank === 1 ? 'stayAway' : 'exchange', steps: 1, last: 'nothing' }),
-      { exchangeTimeoutMs: 400, peerTimeoutMs: 800 },
+      // Ranks 0 and 2 come to the exchange well within this of each other, on a busy machine too.
+      { exchangeTimeoutMs: 3000 },
     );
     for (const rank of [ranks[0], ranks[2]] as RankProcess[]) {
       const error = await rank.heard('error');
       expect(error).toMatchObject({ code: 'ERR_KVT_TRANSFER_TIMEOUT' });
-      expect(error['message']).toMatch(/rank 1 did not come to the exchange within 400 ms/);
+      expect(error['message']).toMatch(/rank 1 did not come to the exchange within 3000 ms/);
     }
   });
 });
 
 describe('joining', () => {
   it('a rank that never comes: those that wait are told which', async () => {
-    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
-    const group = { size: 3, nonce: '77', rank0Endpoint, joinTimeoutMs: 3000, peerTimeoutMs: 3000 };
-    const ranks = [0, 1].map((rank) => start({ ...group, rank }, { mode: 'exchange', steps: 1, last: 'nothing' }));
-    for (const rank of ranks) {
-      const refused = await rank.heard('refused', 15_000);
+    const { endpoint: rank0Endpoint } = await ownAddress();
+    const options = { mode: 'exchange', steps: 1, last: 'nothing' };
+    const group = { size: 3, nonce: '77', rank0Endpoint, joinTimeoutMs: 3000 };
+    // It knocks before rank 0 is there, and waits for longer.
+    const one = start({ ...group, rank: 1, joinTimeoutMs: HANG_LIMIT_MS }, options);
+    await one.heard('joining');
+    for (const rank of [one, start({ ...group, rank: 0 }, options)]) {
+      const refused = await rank.heard('refused');
       expect(refused).toMatchObject({ code: 'ERR_KVT_TRANSFER_TIMEOUT' });
       expect(refused['message']).toMatch(/^rank 2 did not join the rank group within 3000 ms/);
     }
   });
 
   it('rank 0 never comes: the error names its address', async () => {
-    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const { endpoint: rank0Endpoint } = await ownAddress();
     const group = { rank: 1, size: 2, nonce: '77', rank0Endpoint, joinTimeoutMs: 300, peerTimeoutMs: 200 };
-    const refused = await start(group, { mode: 'exchange', steps: 1 }).heard('refused', 15_000);
+    const refused = await start(group, { mode: 'exchange', steps: 1 }).heard('refused');
     expect(refused['message']).toContain(`rank 0 at ${rank0Endpoint} did not let rank 1 in`);
   });
 
   it('another nonce, another size, a rank twice: refused with the reason; the group is not disturbed', async () => {
-    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const { endpoint: rank0Endpoint } = await ownAddress();
     const options = { mode: 'exchange', steps: 1, last: 'nothing' };
     const group = { size: 3, nonce: '77', rank0Endpoint };
     const zero = start({ ...group, rank: 0 }, options);
@@ -214,7 +211,7 @@ describe('joining', () => {
   });
 
   it('who is refused hears it on the connection that it made; the address that it names is not connected to', async () => {
-    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const { endpoint: rank0Endpoint } = await ownAddress();
     const group = { size: 2, nonce: '77', rank0Endpoint };
     const zero = start({ ...group, rank: 0 }, { mode: 'exchange', steps: 1, last: 'nothing' });
     let reached = 0;
@@ -228,7 +225,7 @@ describe('joining', () => {
     dealer.connect(rank0Endpoint);
     const join = { type: 'JOIN', size: 2, endpoint: `tcp://127.0.0.1:${port}` } as const;
     await dealer.send(encodeGroupFrame({ rank: 1, nonce: 78n, incarnation: 5n, message: join }));
-    const [answer] = await withDeadline(dealer.receive(), 10_000, () => 'the JOIN is not answered');
+    const [answer] = await withDeadline(dealer.receive(), HANG_LIMIT_MS, () => 'the JOIN is not answered');
     expect(decodeGroupFrame(answer as Buffer).message).toMatchObject({ type: 'REFUSED', incarnation: 5n });
     dealer.close();
     const one = start({ ...group, rank: 1 }, { mode: 'exchange', steps: 1, last: 'nothing' });
@@ -238,8 +235,7 @@ describe('joining', () => {
   });
 
   it('garbage, and frames of strangers, change nothing', async () => {
-    const port = await freePort();
-    const rank0Endpoint = `tcp://127.0.0.1:${port}`;
+    const { endpoint: rank0Endpoint } = await ownAddress();
     const messenger = await ZeromqMessenger.open();
     const group = { size: 2, nonce: '77', rank0Endpoint };
     const zero = start({ ...group, rank: 0 }, { mode: 'exchange', steps: 1, last: 'nothing' });
@@ -256,7 +252,7 @@ describe('joining', () => {
     const one = start({ ...group, rank: 1 }, { mode: 'exchange', steps: 1, last: 'nothing' });
     for (const rank of [zero, one]) {
       expect(await rank.heard('agreed')).toEqual({ kind: 'agreed', cancelled: [1, 101] });
-      expect(await withDeadline(rank.exited, 5000, () => 'the rank does not end')).toBe(0);
+      expect(await withDeadline(rank.exited, HANG_LIMIT_MS, () => 'the rank does not end')).toBe(0);
     }
     await messenger.close(0);
   });
@@ -276,7 +272,7 @@ describe('with keys', () => {
         { ...oneKeys, peers: { '*': zeroKeys.publicKey } },
       ],
     ]) {
-      const group = { size: 2, nonce: '77', rank0Endpoint: `tcp://127.0.0.1:${await freePort()}` };
+      const group = { size: 2, nonce: '77', rank0Endpoint: (await ownAddress()).endpoint };
       const ranks = [
         start({ ...group, rank: 0, curve: zeroCurve }, options),
         start({ ...group, rank: 1, curve: oneCurve }, options),
@@ -288,7 +284,7 @@ describe('with keys', () => {
   it('a rank whose key is not allowed, that expects another key of rank 0, or that has none is refused at once, with the remedy', async () => {
     const curve = generateCurveKeyPair();
     const stranger = generateCurveKeyPair();
-    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
+    const { endpoint: rank0Endpoint } = await ownAddress();
     const group = { size: 2, nonce: '77', rank0Endpoint };
     const zero = start({ ...group, rank: 0, curve }, options);
     const refusals: readonly [object, string][] = [
@@ -314,10 +310,12 @@ describe('with keys', () => {
 
   it('rank 0 says whom it refused when a rank is missing; keys that are none are no keys', async () => {
     const [curve, stranger] = [generateCurveKeyPair(), generateCurveKeyPair()];
-    const rank0Endpoint = `tcp://127.0.0.1:${await freePort()}`;
-    const group = { size: 2, nonce: '77', rank0Endpoint, joinTimeoutMs: 3000, peerTimeoutMs: 1000 };
-    const zero = start({ ...group, rank: 0, curve }, options);
+    const { endpoint: rank0Endpoint } = await ownAddress();
+    const group = { size: 2, nonce: '77', rank0Endpoint };
     const one = start({ ...group, rank: 1, curve: { ...stranger, peers: { '*': curve.publicKey } } }, options);
+    // It knocks before rank 0 is there, and is refused while that waits.
+    await one.heard('joining');
+    const zero = start({ ...group, rank: 0, curve, joinTimeoutMs: 3000 }, options);
     expect(await one.heard('refused')).toMatchObject({ code: 'ERR_KVT_COMPATIBILITY' });
     const missing = await zero.heard('refused');
     expect(missing['code']).toBe('ERR_KVT_TRANSFER_TIMEOUT');

@@ -9,8 +9,8 @@ import { ZeromqMessenger } from '../../src/wire/index.js';
 import { type SimAgent, SimFabric } from '../sim-lite/sim-agent.js';
 import { TableCache } from '../sim-lite/table-cache.js';
 import { makeRequest } from '../sim-lite/transfer-pair.js';
+import { HANG_LIMIT_MS } from '../support/deadline.js';
 
-const DEADLINE_MS = 10_000;
 const SLOTS = [3, 1, 2, 0];
 
 interface OpenRank extends OpenedTransceiver {
@@ -51,11 +51,11 @@ class RankSet {
   }
 
   async until(what: string, isThere: () => boolean): Promise<void> {
-    const deadline = this.clock.now() + DEADLINE_MS;
+    const deadline = this.clock.now() + HANG_LIMIT_MS;
     while (!isThere()) {
       if (this.clock.now() > deadline) {
         const state = this.ranks.map(({ transceiver }) => JSON.stringify(transceiver.stats())).join('\n');
-        throw new Error(`no ${what} within ${DEADLINE_MS} ms:\n${state}`);
+        throw new Error(`no ${what} within ${HANG_LIMIT_MS} ms:\n${state}`);
       }
       await this.clock.nextTurn();
       for (const { agent, transceiver, settled } of this.ranks) {

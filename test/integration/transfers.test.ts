@@ -1,4 +1,5 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
+import { HANG_LIMIT_MS } from '../support/deadline.js';
 import type { MemorySample, StreamReport, StreamSettings } from './faults/server-messages.js';
 import { ServerPair, ServerPrograms } from './faults/server-pair.js';
 
@@ -14,6 +15,8 @@ const REMEMBERED_BYTES = 400;
 const HEAP_SLACK_BYTES = 2 ** 20;
 /** Pages that the allocators keep. */
 const RSS_SLACK_BYTES = 24 * 2 ** 20;
+/** Against hangs: a transfer takes less than a millisecond. */
+const HANG_MS = HANG_LIMIT_MS + 30 * TRANSFERS;
 const PROMPT_TOKENS = 20;
 /** Two full layers of 5 blocks and a windowed one, whose last 10 of 20 tokens lie in 3 blocks; keys and values of 8 two-byte elements. */
 const BYTES_PER_REQUEST = (2 * 5 + 3) * 4 * 2 * 8 * 2;
@@ -38,10 +41,9 @@ describe(`${TRANSFERS} transfers in a row, host agent`, () => {
         endpoint: '',
         sampleEvery: SAMPLE_EVERY,
       };
-      const limitMs = 30_000 + 5 * TRANSFERS;
       const reports = await Promise.all([
-        context.stream(stream, limitMs),
-        generation.stream({ ...stream, endpoint: context.endpoint }, limitMs),
+        context.stream(stream, HANG_MS),
+        generation.stream({ ...stream, endpoint: context.endpoint }, HANG_MS),
       ]);
       for (const report of reports) {
         expect(report.firstError).toBeNull();
@@ -53,7 +55,7 @@ describe(`${TRANSFERS} transfers in a row, host agent`, () => {
       await Promise.all([pair.expectClean(context), pair.expectClean(generation)]);
       await pair.close();
     },
-    60_000 + 10 * TRANSFERS,
+    2 * HANG_MS,
   );
 });
 

@@ -5,7 +5,7 @@ import { runCli } from '../support/cli.js';
 
 async function ttft(...args: readonly string[]): Promise<BenchOutput<TtftRow>> {
   const fast = ['--requests', '1', '--tflops', '5000', '--json', '-'];
-  const { code, stdout, stderr } = await runCli(['bench', 'ttft', ...args, ...fast], 60_000);
+  const { code, stdout, stderr } = await runCli(['bench', 'ttft', ...args, ...fast]);
   expect(stderr).toMatch(/every byte planned was sent, arrived and is right/);
   expect(code).toBe(0);
   return JSON.parse(stdout) as BenchOutput<TtftRow>;

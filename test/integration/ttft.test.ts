@@ -9,7 +9,7 @@ const GEMMA_WINDOW_LAYERS = 22;
 const BYTES_PER_TOKEN_AND_LAYER = 1024;
 
 async function ttft(...args: readonly string[]): Promise<BenchOutput<TtftRow>> {
-  const { code, stdout, stderr } = await runCli(['bench', 'ttft', ...args, '--json', '-'], 120_000);
+  const { code, stdout, stderr } = await runCli(['bench', 'ttft', ...args, '--json', '-']);
   expect(stderr).toMatch(/every byte planned was sent, arrived and is right/);
   expect(code).toBe(0);
   return JSON.parse(stdout) as BenchOutput<TtftRow>;

@@ -4,13 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, describe, expect, it } from 'vitest';
-import { withDeadline } from '../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
 import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
 
 const CHILD = fileURLToPath(new URL('stage-child.mjs', import.meta.url));
 const ADDON = fileURLToPath(new URL('../../build/Release/kv_transceiver.node', import.meta.url));
-/** Between the last thing a child does and its end; closing takes up to a second. */
-const LIMIT_MS = 15_000;
 
 interface Ended {
   readonly code: number | null;
@@ -39,7 +37,7 @@ function start(stage: string, ...more: string[]): { readonly child: ChildProcess
   const exited = new Promise<Ended>((resolve) => {
     child.on('close', (code, signal) => resolve({ code, signal, stdout, stderr }));
   });
-  const ended = withDeadline(exited, LIMIT_MS, () => {
+  const ended = withDeadline(exited, HANG_LIMIT_MS, () => {
     child.kill('SIGKILL');
     return `stage ${stage} did not end; stdout: ${stdout}; stderr: ${stderr}`;
   });
@@ -50,7 +48,7 @@ function firstLine(child: ChildProcess): Promise<string> {
   const line = new Promise<string>((resolve) =>
     child.stdout?.once('data', (chunk: Buffer) => resolve(chunk.toString())),
   );
-  return withDeadline(line, LIMIT_MS, () => 'no output');
+  return withDeadline(line, HANG_LIMIT_MS, () => 'no output');
 }
 
 const DRAINED = { drained: true, outstanding: 0 };

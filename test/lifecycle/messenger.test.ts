@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, it } from 'vitest';
 import { startChild } from '../support/child.js';
-import { withDeadline } from '../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../support/deadline.js';
 import { type TranspiledSources, transpileSources } from '../support/transpiled-sources.js';
 
 const CHILD = fileURLToPath(new URL('messenger-worker.mjs', import.meta.url));
@@ -16,6 +16,6 @@ it.each(['plaintext', 'encrypted'])(
   async (mode) => {
     const child = await startChild([CHILD, sources.path('wire/index'), mode]);
     expect(child.firstLine).toBe('survived');
-    expect(await withDeadline(child.exited, 10_000, () => 'the process does not end')).toBe(0);
+    expect(await withDeadline(child.exited, HANG_LIMIT_MS, () => 'the process does not end')).toBe(0);
   },
 );

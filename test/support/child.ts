@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
-import { withDeadline } from './deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from './deadline.js';
 
 export interface Child {
   readonly process: ChildProcess;
@@ -29,7 +29,7 @@ export async function startChild(args: readonly string[], env: Readonly<Record<s
       lines.once('line', resolve);
       void exited.then((how) => reject(new Error(`child ended with ${how}: ${stderr}`)));
     }),
-    15_000,
+    HANG_LIMIT_MS,
     () => `child said nothing; stderr: ${stderr}`,
   );
   return { process: child, firstLine, exited, stderr: () => stderr, kill: (signal) => child.kill(signal) };

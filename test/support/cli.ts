@@ -1,8 +1,10 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { fileURLToPath } from 'node:url';
-import { withDeadline } from './deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from './deadline.js';
 
+/** A whole run of the bench has several processes and phases. */
+const CLI_LIMIT_MS = 2 * HANG_LIMIT_MS;
 const MAIN = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url));
 
 export interface CliResult {
@@ -43,12 +45,12 @@ export class Cli {
     return this.#stderr;
   }
 
-  result(limitMs: number): Promise<CliResult> {
+  result(limitMs = CLI_LIMIT_MS): Promise<CliResult> {
     const result = this.#exit.then((code) => ({ code, stdout: this.#stdout, stderr: this.#stderr }));
     return withDeadline(result, limitMs, () => `the command still runs; stderr: ${this.#stderr}`);
   }
 
-  async untilStderr(pattern: RegExp, limitMs: number): Promise<void> {
+  async untilStderr(pattern: RegExp, limitMs = HANG_LIMIT_MS): Promise<void> {
     const seen = new Promise<void>((resolve, reject) => {
       const look = (): void => {
         if (pattern.test(this.#stderr)) resolve();
@@ -77,7 +79,7 @@ export class Cli {
   }
 }
 
-export function runCli(args: readonly string[], limitMs = 60_000): Promise<CliResult> {
+export function runCli(args: readonly string[], limitMs = CLI_LIMIT_MS): Promise<CliResult> {
   return new Cli(args).result(limitMs);
 }
 

@@ -1,5 +1,5 @@
 import type { Completion, SubmissionNotice, TransferAgent } from '../../src/agent/transfer-agent.js';
-import { withDeadline } from './deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from './deadline.js';
 
 /** Everything an agent reported, and a way to wait for one submission. */
 export class CompletionLog {
@@ -19,7 +19,7 @@ export class CompletionLog {
     return this.notices.filter((notice) => notice.kind === 'completion');
   }
 
-  async of(submission: number, limitMs = 10_000): Promise<Completion> {
+  async of(submission: number, limitMs = HANG_LIMIT_MS): Promise<Completion> {
     const there = this.completions().find((completion) => completion.submission === submission);
     if (there !== undefined) return there;
     const arrived = new Promise<Completion>((resolve) => this.#waiting.set(submission, resolve));

@@ -97,7 +97,7 @@ export class FaultServer {
       poolLayout: 'per-layer',
       blockLayout: 'HND',
     });
-    const messenger = await ZeromqMessenger.open({ port: settings.port });
+    const messenger = await ZeromqMessenger.open({ host: settings.host, port: settings.port });
     const agent = await createAgent({
       kind: settings.agent,
       name: role,

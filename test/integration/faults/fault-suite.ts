@@ -1,20 +1,18 @@
 import { afterAll, afterEach, describe, expect, it } from 'vitest';
 import type { OutcomeNews } from './server-messages.js';
-import { type PairSettings, ServerPair, ServerPrograms } from './server-pair.js';
+import { PATIENT, type PairSettings, ServerPair, ServerPrograms } from './server-pair.js';
 
 /** A page of 32 KiB in each of three layers: one prompt is a few MiB, so that a fault hits it while it moves. */
 const LARGE = { headDim: 2048, pageCount: 160 };
 const LONG = { promptTokens: 250, chunkTokens: 64 };
-/** Noticed at once by the broken connection; the rest is for a busy machine. */
-const KILL_NOTICED_MS = 5000;
-/** Longer than the three seconds after which a silent peer is lost, shorter than that and a greeting. */
+/** Longer than the three seconds after which a silent peer is lost, shorter than that and what pages without proof are held for. */
 const STOPPED_MS = 4500;
-const PATIENT = { transferQueueTimeoutMs: 60_000, noProgressTimeoutMs: 60_000, kvTransferTimeoutMs: 60_000 };
+/** Long enough for a request beside it to be asked for, on a busy machine too. */
+const QUEUE_MS = 8000;
 
 /** What must end well between two processes, whatever moves the bytes. */
 export function faultSuite(agent: 'host' | 'nixl', env: Readonly<Record<string, string>> = {}, note = ''): void {
-  // Each takes seconds; the limit is for machines that are busy with other tests.
-  describe(`faults of two ${agent} servers${note}`, { timeout: 90_000 }, () => {
+  describe(`faults of two ${agent} servers${note}`, () => {
     const programs = new ServerPrograms();
     const pairs: ServerPair[] = [];
     afterAll(() => programs.remove());
@@ -41,17 +39,18 @@ export function faultSuite(agent: 'host' | 'nixl', env: Readonly<Record<string, 
       const rid = await pair.submit({ ...LONG, promptTokens: 60, holdBefore: 0 });
       await pair.context.chunk('held', rid, 0);
       await pair.context.kill();
-      expectLost(await pair.generation.outcome(rid, KILL_NOTICED_MS));
+      expectLost(await pair.generation.outcome(rid));
       await pair.restart('context');
       await expectHealthy(pair);
     });
 
     it('the writer killed while its writes run: nothing lands in pages that were given back', async () => {
       const pair = await start({ ...LARGE, linkGbps: agent === 'host' ? 0.4 : null });
-      const rids = await Promise.all([pair.submit(LONG), pair.submit({ ...LONG, holdBefore: 3 })]);
+      // Neither can be whole before the kill, however late that comes.
+      const rids = await Promise.all([2, 3].map((holdBefore) => pair.submit({ ...LONG, holdBefore })));
       await Promise.all(rids.map((rid) => pair.context.chunk('sent', rid, 1)));
       await pair.context.kill();
-      for (const rid of rids) expectLost(await pair.generation.outcome(rid, KILL_NOTICED_MS));
+      for (const rid of rids) expectLost(await pair.generation.outcome(rid));
       await pair.restart('context');
       // The dead writer cannot say that it stopped; that its process has ended proves it.
       const { counters, warnings } = await pair.expectClean(pair.generation);
@@ -63,9 +62,9 @@ export function faultSuite(agent: 'host' | 'nixl', env: Readonly<Record<string, 
     it('the writer killed after its writes: what was reported stays completed, with the right bytes', async () => {
       const pair = await start();
       const rid = await pair.submit(LONG);
-      await pair.context.outcome(rid, KILL_NOTICED_MS);
+      await pair.context.outcome(rid);
       await pair.context.kill();
-      const outcome = await pair.generation.outcome(rid, KILL_NOTICED_MS);
+      const outcome = await pair.generation.outcome(rid);
       // The report may have died with the writer.
       if (outcome.outcome === 'completed') expect(outcome.wrongBytes).toBe(0);
       else expectLost(outcome);
@@ -75,25 +74,22 @@ export function faultSuite(agent: 'host' | 'nixl', env: Readonly<Record<string, 
 
     it('the receiver killed while it is written to: the writer hears it and lets its pages go', async () => {
       const pair = await start({ ...LARGE, linkGbps: agent === 'host' ? 0.4 : null });
-      const rids = await Promise.all([pair.submit(LONG), pair.submit({ ...LONG, holdBefore: 2 })]);
+      const rids = await Promise.all([2, 3].map((holdBefore) => pair.submit({ ...LONG, holdBefore })));
       await Promise.all(rids.map((rid) => pair.context.chunk('sent', rid, 1)));
       await pair.generation.kill();
-      const [whole, held] = await Promise.all(rids.map((rid) => pair.context.outcome(rid, KILL_NOTICED_MS)));
-      // Without a pace the unheld request may have arrived before the kill did.
-      if (agent === 'host' || whole?.outcome !== 'completed') expectFailed(whole);
-      expectFailed(held);
+      for (const rid of rids) expectFailed(await pair.context.outcome(rid));
       await pair.restart('generation');
       await expectHealthy(pair);
     });
 
     it('a request that a killed receiver never asked for ends by its clock, and others go on meanwhile', async () => {
-      const pair = await start({ limits: { ...PATIENT, transferQueueTimeoutMs: 1500 } });
+      const pair = await start({ limits: { ...PATIENT, transferQueueTimeoutMs: QUEUE_MS } });
       const rid = pair.newRid();
       await pair.context.call({ kind: 'prefill', rid, promptTokens: 30, chunkTokens: 8, holdBefore: null });
       await pair.generation.kill();
       await pair.restart('generation');
       await pair.healthyTransfer();
-      expect(await pair.context.outcome(rid, 4000)).toMatchObject({
+      expect(await pair.context.outcome(rid)).toMatchObject({
         outcome: 'failed',
         code: 'ERR_KVT_TRANSFER_TIMEOUT',
       });
@@ -103,14 +99,14 @@ export function faultSuite(agent: 'host' | 'nixl', env: Readonly<Record<string, 
     it('either side stopped for longer than its peer waits, then continued: one outcome each, pages released with proof', async () => {
       await Promise.all(
         (['context', 'generation'] as const).map(async (side) => {
-          const pair = await start({ limits: PATIENT });
+          const pair = await start();
           const other = side === 'context' ? 'generation' : 'context';
           const rids = await Promise.all([pair.submit({ holdBefore: 2 }), pair.submit({ holdBefore: 0 })]);
           await pair.context.chunk('held', rids[0] as string, 2);
           await pair.context.chunk('held', rids[1] as string, 0);
           pair[side].signal('SIGSTOP');
           const stoppedAtMs = performance.now();
-          for (const rid of rids) expectLost(await pair[other].outcome(rid, STOPPED_MS));
+          for (const rid of rids) expectLost(await pair[other].outcome(rid));
           await new Promise((resolve) => setTimeout(resolve, stoppedAtMs + STOPPED_MS - performance.now()));
           pair[side].signal('SIGCONT');
           // It goes on where it was, with no idea that it was missed: what it sends now must find pages that are still held.

@@ -4,6 +4,7 @@ export type Role = 'context' | 'generation';
 export interface ServerSettings {
   readonly role: Role;
   readonly agent: 'host' | 'nixl';
+  readonly host: string;
   /** 0 = any free port. */
   readonly port: number;
   /** Host agent: the rate its writes are paced to, in gigabits a second. Null = not paced. */

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from 'node:child_process';
-import { withDeadline } from '../../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../../support/deadline.js';
 import type {
   ChildMessage,
   ChunkNews,
@@ -13,9 +13,6 @@ import type {
   StreamReport,
   StreamSettings,
 } from './server-messages.js';
-
-/** Long enough for a machine that is busy with other tests. */
-const CALL_LIMIT_MS = 30_000;
 
 /** The parent's end of one server process. */
 export class ServerProcess {
@@ -72,11 +69,11 @@ export class ServerProcess {
   }
 
   async open(settings: ServerSettings): Promise<void> {
-    await withDeadline(this.#ready, CALL_LIMIT_MS, () => this.#describe('it is not ready'));
+    await withDeadline(this.#ready, HANG_LIMIT_MS, () => this.#describe('it is not ready'));
     this.endpoint = ((await this.call({ kind: 'open', settings })) as OpenReport).endpoint;
   }
 
-  call(command: ServerCommand, limitMs = CALL_LIMIT_MS): Promise<unknown> {
+  call(command: ServerCommand, limitMs = HANG_LIMIT_MS): Promise<unknown> {
     const call = this.#nextCall++;
     const answered = new Promise<unknown>((resolve, reject) => {
       if (this.#end !== null) reject(new Error(this.#describe('it has ended')));
@@ -109,12 +106,12 @@ export class ServerProcess {
     return this.outcomes.filter((outcome) => outcome.rid === rid);
   }
 
-  async outcome(rid: string, limitMs: number): Promise<OutcomeNews> {
+  async outcome(rid: string, limitMs = HANG_LIMIT_MS): Promise<OutcomeNews> {
     await this.until(() => this.outcomesOf(rid).length > 0, limitMs, `no outcome of request ${rid}`);
     return this.outcomesOf(rid)[0] as OutcomeNews;
   }
 
-  async chunk(kind: ChunkNews['kind'], rid: string, chunk: number, limitMs = 10_000): Promise<void> {
+  async chunk(kind: ChunkNews['kind'], rid: string, chunk: number, limitMs = HANG_LIMIT_MS): Promise<void> {
     const came = (): boolean =>
       this.chunks.some((news) => news.kind === kind && news.rid === rid && news.chunk === chunk);
     await this.until(came, limitMs, `chunk ${chunk} of request ${rid} was not ${kind}`);

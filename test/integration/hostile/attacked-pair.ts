@@ -1,4 +1,3 @@
-import { setTimeout as delay } from 'node:timers/promises';
 import { resolveCacheTransceiverConfig } from '../../../src/config/index.js';
 import { createAgent } from '../../../src/index.js';
 import { buildPageTable } from '../../../src/mapping/index.js';
@@ -10,6 +9,7 @@ import type { CurveOptions } from '../../../src/wire/index.js';
 import { ZeromqMessenger, type ZeromqMessengerOptions } from '../../../src/wire/zeromq-messenger.js';
 import { TableCache } from '../../sim-lite/table-cache.js';
 import { makeRequest } from '../../sim-lite/transfer-pair.js';
+import { until } from '../../support/deadline.js';
 
 const GROUPS = [{ kind: 'attention', windowSize: null, tokensPerBlock: 4, layers: [0, 1], slotCount: 32 }] as const;
 
@@ -61,7 +61,10 @@ export class AttackedPair {
     context.cache.place(id, [1, 3, 5, 7]);
     generation.cache.place(id, [2, 4, 6, 8]);
     generation.transceiver.requestAndReceiveAsync(received);
-    await until(() => context.transceiver.receiverReady(sent), `request ${id} is not asked for`);
+    await until(
+      () => context.transceiver.receiverReady(sent),
+      () => `request ${id} is not asked for`,
+    );
     sent.chunkEnd = 8;
     context.transceiver.respondAndSendAsync(sent, { after: null });
     const finish = async (): Promise<string> => {
@@ -73,7 +76,10 @@ export class AttackedPair {
         for (const rank of [context, generation]) rank.settled.push(...rank.transceiver.takeSettled());
         return generation.settled.find(({ request }) => request === received);
       };
-      await until(() => settled() !== undefined, `request ${id} does not end`);
+      await until(
+        () => settled() !== undefined,
+        () => `request ${id} does not end`,
+      );
       return `${settled()?.outcome}${settled()?.error?.message ?? ''}`;
     };
     return { finish, rid };
@@ -82,15 +88,6 @@ export class AttackedPair {
   async transfer(): Promise<string> {
     const { finish } = await this.begin();
     return finish();
-  }
-}
-
-/** Fails after 10 s, with what was waited for. */
-export async function until(condition: () => boolean, what: string): Promise<void> {
-  const deadline = performance.now() + 10_000;
-  while (!condition()) {
-    if (performance.now() > deadline) throw new Error(what);
-    await delay(5);
   }
 }
 

@@ -1,6 +1,7 @@
 import { Dealer, Router } from 'zeromq';
 import { decodeFrame, encodeFrame } from '../../../src/wire/frame-codec.js';
 import type { Hello, Message, ReceivedMessage } from '../../../src/wire/messages.js';
+import { HANG_LIMIT_MS } from '../../support/deadline.js';
 
 /** Keys of the stranger and of the rank it attacks; null = plaintext. */
 export interface StrangerKeys {
@@ -34,7 +35,7 @@ export class ZeromqStranger {
         : { curvePublicKey: keys.publicKey, curveSecretKey: keys.secretKey, curveServerKey: keys.serverKey };
     const router = new Router({ linger: 0, ...server });
     await router.bind('tcp://127.0.0.1:*');
-    const dealer = new Dealer({ linger: 0, sendTimeout: 100, ...client });
+    const dealer = new Dealer({ linger: 0, sendTimeout: HANG_LIMIT_MS, ...client });
     dealer.connect(target);
     return new ZeromqStranger(router, dealer, incarnation);
   }

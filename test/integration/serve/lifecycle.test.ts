@@ -3,7 +3,8 @@ import { afterEach, describe, expect, it } from 'vitest';
 import { keyFileText } from '../../../src/wire/curve-key-file.js';
 import { generateCurveKeyPair } from '../../../src/wire/curve-keys.js';
 import { isAlive, runCli } from '../../support/cli.js';
-import { withDeadline } from '../../support/deadline.js';
+import { HANG_LIMIT_MS, until, withDeadline } from '../../support/deadline.js';
+import { ownAddress } from '../../support/own-address.js';
 import { ENGINE, type Front, localConfig, Served } from './served.js';
 
 let served: Served;
@@ -34,37 +35,37 @@ async function streaming(front: Front) {
 }
 
 const gone = (pids: readonly number[]): Promise<void> =>
-  withDeadline(
-    (async () => {
-      while (pids.some(isAlive)) await new Promise((resolve) => setTimeout(resolve, 10));
-    })(),
-    15_000,
+  until(
+    () => !pids.some(isAlive),
     () => `still there: ${pids.filter(isAlive).join()}`,
   );
 
 describe('serve', () => {
   it('finishes what runs after SIGTERM, turns the rest away, and ends with 0', async () => {
     served = new Served();
-    const front = await served.front(localConfig());
+    const { engine, words, open } = served.held();
+    const front = await served.front(localConfig({ top: { engine } }), ...words);
     const pids = (await front.workers()).map(({ pid }) => pid);
     const stream = await streaming(front);
     front.child.kill('SIGTERM');
     await front.untilHealth(({ status }) => status === 'draining');
     await expect(front.client.completions.create({ ...LONG, stream: false })).rejects.toMatchObject({ status: 503 });
+    open();
     expect(await stream.rest()).toBe(200);
-    expect(await withDeadline(front.child.exited, 20_000, () => 'serve still runs')).toBe(0);
+    expect(await withDeadline(front.child.exited, HANG_LIMIT_MS, () => 'serve still runs')).toBe(0);
     await gone(pids);
   });
 
   it('ends at once at the second SIGTERM', async () => {
     served = new Served();
-    const front = await served.front(localConfig());
+    const { engine, words } = served.held();
+    const front = await served.front(localConfig({ top: { engine } }), ...words);
     const pids = (await front.workers()).map(({ pid }) => pid);
     const stream = await streaming(front);
     front.child.kill('SIGTERM');
     await front.untilHealth(({ status }) => status === 'draining');
     front.child.kill('SIGTERM');
-    expect(await withDeadline(front.child.exited, 5000, () => 'serve still runs')).toBe(143);
+    expect(await withDeadline(front.child.exited, HANG_LIMIT_MS, () => 'serve still runs')).toBe(143);
     await expect(stream.rest()).rejects.toThrow();
     await gone(pids);
   });
@@ -80,11 +81,13 @@ describe('serve', () => {
 
   it('replaces a worker that is asked to end, which first finishes what it has', async () => {
     served = new Served();
-    const front = await served.front(localConfig());
+    const { engine, words, open } = served.held();
+    const front = await served.front(localConfig({ top: { engine } }), ...words);
     const stream = await streaming(front);
     const [before] = (await front.health()).generation;
     process.kill(before?.pid ?? 0, 'SIGTERM');
     await front.untilHealth(({ code }) => code === 503);
+    open();
     expect(await stream.rest()).toBe(200);
     await front.untilHealth(({ generation: [now] }) => now?.phase === 'ready' && now.pid !== before?.pid);
     const after = await front.client.completions.create({ ...LONG, stream: false, max_tokens: 2 });
@@ -93,17 +96,22 @@ describe('serve', () => {
 
   it('tries a whole answer again whose generation worker is killed after tokens that nobody has seen', async () => {
     served = new Served();
-    const front = await served.front(localConfig({ generation: { num_instances: 2 } }));
+    const { engine, words, open, close } = served.held();
+    const front = await served.front(localConfig({ top: { engine }, generation: { num_instances: 2 } }), ...words);
     const ask = { ...LONG, stream: false, max_tokens: 300, temperature: 1, seed: 7 } as const;
+    open();
     const undisturbed = await front.client.completions.create(ask);
+    close();
     const answer = front.client.completions.create(ask);
     // Its first token is in the front.
-    const end = performance.now() + 30_000;
-    while ((await front.metric('kvt_serve_first_token_seconds_count')) < 2)
-      if (performance.now() > end) throw new Error(`no token: ${await front.metrics()}`);
+    await until(
+      async () => (await front.metric('kvt_serve_first_token_seconds_count')) === 2,
+      () => 'no token',
+    );
     const busy = (await front.health()).generation.filter(({ liveRequests }) => liveRequests > 0);
     expect(busy).toHaveLength(1);
     process.kill(busy[0]?.pid ?? 0, 'SIGKILL');
+    open();
     expect((await answer).choices).toEqual(undisturbed.choices);
     expect(await front.metric('kvt_serve_retries_total')).toBe(1);
     expect(await front.metric('kvt_serve_http_requests_total', 'status="200"', 'completions')).toBe(2);
@@ -161,35 +169,36 @@ describe('workers by address', () => {
         `worker="${worker}-${worker === 'context' ? urls[0] : urls[1]}"`,
       );
     const both = (): Promise<number[]> => Promise.all([live('context'), live('generation')]);
-    const end = performance.now() + 10_000;
-    while ((await both()).some((count) => count > 0) && performance.now() < end);
-    expect(await both()).toEqual([0, 0]);
+    let counts: readonly number[] = [];
+    await until(
+      async () => {
+        counts = await both();
+        return counts.every((count) => count === 0);
+      },
+      () => `${counts} are live`,
+    );
 
     for (const worker of [context, generation]) worker?.kill('SIGTERM');
     expect(await Promise.all([context?.exited, generation?.exited])).toEqual([0, 0]);
     await second.untilHealth(({ code }) => code === 503);
     second.child.kill('SIGTERM');
     expect(await second.child.exited).toBe(0);
-  }, 60_000);
+  });
 
   it('are used again when they were killed and started anew at their address', async () => {
     served = new Served();
+    const { engine, words, open } = served.held();
     const side = { cache_transceiver_config: {} };
-    const file = served.file('workers.yaml', localConfig({ top: { schedule_style: 'context_first' }, context: side }));
+    const top = { schedule_style: 'context_first', engine };
+    const file = served.file('workers.yaml', localConfig({ top, context: side }));
     const start = (role: string, at: string) =>
-      served.run('serve', 'worker', '--role', role, '--config', file, '--listen', at);
-    const [context, generation] = await Promise.all([
-      start('context', '127.0.0.1:0'),
-      start('generation', '127.0.0.1:0'),
-    ]);
-    const urlOf = ({ firstLine }: { readonly firstLine: string }) => /127\.0\.0\.1:\d+$/.exec(firstLine)?.[0] ?? '';
-    const front = await served.front(
-      localConfig({
-        top: { schedule_style: 'context_first' },
-        context: { ...side, urls: [urlOf(context)] },
-        generation: { urls: [urlOf(generation)] },
-      }),
-    );
+      served.run('serve', 'worker', '--role', role, '--config', file, '--listen', at, ...words);
+    const { host } = await ownAddress();
+    const [context, generation] = await Promise.all([start('context', `${host}:0`), start('generation', `${host}:0`)]);
+    const urlOf = ({ firstLine }: { readonly firstLine: string }) =>
+      /127\.\d+\.\d+\.\d+:\d+$/.exec(firstLine)?.[0] ?? '';
+    const urls = { context: { ...side, urls: [urlOf(context)] }, generation: { urls: [urlOf(generation)] } };
+    const front = await served.front(localConfig({ top, ...urls }), ...words);
     await front.untilHealth(({ code }) => code === 200);
     const [before] = (await front.health()).generation;
     const stream = await streaming(front);
@@ -197,11 +206,12 @@ describe('workers by address', () => {
     await expect(stream.rest()).rejects.toMatchObject({ code: 'ERR_KVT_PEER_LOST' });
     await generation.exited;
     await front.untilHealth(({ code }) => code === 503);
+    open();
     await start('generation', urlOf(generation));
     await front.untilHealth(({ code, generation: [now] }) => code === 200 && now?.pid !== before?.pid);
     const answer = await front.client.completions.create({ ...LONG, stream: false, max_tokens: 4 });
     expect(answer.usage?.completion_tokens).toBe(4);
-  }, 60_000);
+  });
 
   it('refuse a front of another model, which says why', async () => {
     served = new Served();
@@ -304,11 +314,11 @@ describe('what cannot be started', () => {
 describe('under traffic', () => {
   it('answers each request once, through killed workers and clients that leave', async () => {
     served = new Served();
-    const result = await runCli(['bench', 'serve', '--clients', '10', '--seconds', '6'], 120_000);
+    const result = await runCli(['bench', 'serve', '--clients', '10', '--seconds', '6']);
     expect(result.stderr).not.toMatch(/NOT MET/);
     expect(result.code).toBe(0);
     expect(result.stdout).toMatch(
       /^serve: 10 clients, 6 s \| \d+ requests \| [1-9]\d* right .* 0 wrong \| context-0 killed, replaced in \d+ ms/,
     );
-  }, 130_000);
+  });
 });

@@ -61,7 +61,7 @@ describe.each([
   let front: Front;
   beforeAll(async () => {
     front = await served.front(config);
-  }, 60_000);
+  });
   afterAll(() => served.end());
   const isFloat = JSON.stringify(config).includes('float32');
   const engine = isFloat ? { ...ENGINE, dtype: 'float32' } : ENGINE;
@@ -111,7 +111,7 @@ describe.each([
       const blocks = Math.floor((Buffer.byteLength(prompt) - 1) / ENGINE.tokens_per_block);
       expect(cached).toBe(blocks * ENGINE.tokens_per_block);
     }
-  }, 60_000);
+  });
 });
 
 describe('an unmodified OpenAI client', () => {
@@ -119,7 +119,7 @@ describe('an unmodified OpenAI client', () => {
   let front: Front;
   beforeAll(async () => {
     front = await served.front(localConfig());
-  }, 60_000);
+  });
   afterAll(() => served.end());
 
   it('chats, streaming and not', async () => {

@@ -5,8 +5,10 @@ import { fileURLToPath } from 'node:url';
 import OpenAI from 'openai';
 import { type Child, startChild } from '../../support/child.js';
 import { isAlive } from '../../support/cli.js';
+import { until } from '../../support/deadline.js';
 
 const MAIN = fileURLToPath(new URL('../../../dist/cli/main.js', import.meta.url));
+const HELD_ENGINE = fileURLToPath(new URL('held-engine.mjs', import.meta.url));
 
 export const ENGINE = { max_model_tokens: 512, tokens_per_block: 8, cache_tokens: 8192 };
 
@@ -31,6 +33,15 @@ export class Served {
     const path = join(this.folder, name);
     writeFileSync(path, typeof content === 'string' ? content : JSON.stringify(content), { mode });
     return path;
+  }
+
+  /** `engine` of a configuration whose answers stop after their first tokens until `open`, and the words that go with it. */
+  held(): { readonly engine: object; readonly words: readonly string[]; close(): void; open(): void } {
+    const gate = join(this.folder, 'gate');
+    const close = (): void => writeFileSync(gate, '');
+    close();
+    const open = (): void => rmSync(gate);
+    return { engine: { ...ENGINE, gate }, words: ['--engine', HELD_ENGINE], close, open };
   }
 
   async run(...args: readonly string[]): Promise<Child> {
@@ -94,17 +105,15 @@ export class Front {
   }
 
   /** Looks again until the health is as wanted. */
-  async untilHealth(
-    wanted: (health: Awaited<ReturnType<Front['health']>>) => boolean,
-    limitMs = 30_000,
-  ): Promise<void> {
-    const end = performance.now() + limitMs;
-    for (;;) {
-      const health = await this.health();
-      if (wanted(health)) return;
-      if (performance.now() > end) throw new Error(`health stays ${JSON.stringify(health)}`);
-      await new Promise((resolve) => setTimeout(resolve, 20));
-    }
+  async untilHealth(wanted: (health: Awaited<ReturnType<Front['health']>>) => boolean): Promise<void> {
+    let health = await this.health();
+    await until(
+      async () => {
+        health = await this.health();
+        return wanted(health);
+      },
+      () => `health stays ${JSON.stringify(health)}`,
+    );
   }
 }
 

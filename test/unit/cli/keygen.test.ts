@@ -47,7 +47,7 @@ it.each([
   ['--out', '/proc/kv-transceiver', '--out: cannot write'],
   ['--out', '/dev/null', '--out: cannot write'],
 ])('%s %j is refused', async (option, typed, text) => {
-  const { code, stdout, stderr } = await runCli(['keygen', option, typed], 10_000);
+  const { code, stdout, stderr } = await runCli(['keygen', option, typed]);
   expect([code, stdout]).toEqual([2, '']);
   expect(stderr).toContain(text);
 });

@@ -3,7 +3,7 @@ import { createServer, type Server, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { watchConnections } from '../../../src/serve/front/connection-watch.js';
-import { withDeadline } from '../../support/deadline.js';
+import { HANG_LIMIT_MS, until, withDeadline } from '../../support/deadline.js';
 
 const ASK = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
 
@@ -35,7 +35,7 @@ describe('connections', () => {
     client.pause();
     const closed = once(socket, 'close');
     client.write(ASK);
-    await withDeadline(closed, 10_000, () => `still open, ${socket.writableLength} bytes to write`);
+    await withDeadline(closed, HANG_LIMIT_MS, () => `still open, ${socket.writableLength} bytes to write`);
     expect(client.bytesRead).toBeLessThan(32 * 1024 * 1024);
   });
 
@@ -43,7 +43,10 @@ describe('connections', () => {
     const answers: ServerResponse[] = [];
     const socket = await start(50_000, (response) => answers.push(response));
     client.write(ASK + ASK);
-    while (answers.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    await until(
+      () => answers.length === 2,
+      () => `${answers.length} requests came`,
+    );
     const [first, second] = answers as [ServerResponse, ServerResponse];
     const limits: number[] = [];
     first.once('prefinish', () => limits.push(socket.timeout ?? 0));
@@ -64,7 +67,10 @@ describe('connections', () => {
     const socket = await start(50_000, (response) => answers.push(response));
     client.pause();
     client.write(ASK + ASK);
-    while (answers.length < 2) await new Promise((resolve) => setImmediate(resolve));
+    await until(
+      () => answers.length === 2,
+      () => `${answers.length} requests came`,
+    );
     const [first, second] = answers as [ServerResponse, ServerResponse];
     second.end(Buffer.alloc(32 * 1024 * 1024));
     const finished = once(first, 'finish');

@@ -9,7 +9,7 @@ import { BodyBudget } from '../../../src/serve/front/body-budget.js';
 import { FrontMetrics } from '../../../src/serve/front/front-metrics.js';
 import { httpApp } from '../../../src/serve/front/http-app.js';
 import { HttpListener } from '../../../src/serve/front/http-listener.js';
-import { withDeadline } from '../../support/deadline.js';
+import { HANG_LIMIT_MS, withDeadline } from '../../support/deadline.js';
 import { FakeServer } from '../coordinator/fake-server.js';
 
 export interface HttpWorldOptions {
@@ -54,7 +54,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
   const gate = new AdmissionGate(clock, {
     maxLive: options.maxLive ?? 8,
     maxQueued: options.maxQueued ?? 8,
-    queueTimeoutMs: options.queueTimeoutMs ?? 10_000,
+    queueTimeoutMs: options.queueTimeoutMs ?? HANG_LIMIT_MS,
   });
   const bodies = new BodyBudget(options.bodiesBytes ?? 1_000_000);
   const metrics = new FrontMetrics({
@@ -73,7 +73,7 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     limits: { engine: tinyServeEngine({ max_model_tokens: options.maxModelTokens ?? 64 }), maxPromptTokens: null },
     maxBodyBytes: options.maxBodyBytes ?? 2000,
     bodies,
-    stallLimitMs: options.stallLimitMs ?? 10_000,
+    stallLimitMs: options.stallLimitMs ?? HANG_LIMIT_MS,
     logger,
     onError: (message) => errors.push(message),
     health: () => ({ isReady: true, isDraining: gate.isClosed, context: [], generation: [] }),
@@ -84,9 +84,9 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     hostname: '127.0.0.1',
     port: 0,
     maxConnections: 32,
-    headersTimeoutMs: Math.min(1000, options.requestTimeoutMs ?? 5000),
-    requestTimeoutMs: options.requestTimeoutMs ?? 5000,
-    stallLimitMs: options.stallLimitMs ?? 10_000,
+    headersTimeoutMs: options.requestTimeoutMs ?? HANG_LIMIT_MS,
+    requestTimeoutMs: options.requestTimeoutMs ?? HANG_LIMIT_MS,
+    stallLimitMs: options.stallLimitMs ?? HANG_LIMIT_MS,
   });
   const url = `http://127.0.0.1:${listener.port}`;
   const post = (path: string, body: unknown, more: RequestInit = {}): Promise<Response> =>
@@ -136,13 +136,17 @@ export class RawClient {
   }
 
   answer(): Promise<string> {
-    return withDeadline(this.#ended, 10_000, () => `the connection is open; it has said ${JSON.stringify(this.#text)}`);
+    return withDeadline(
+      this.#ended,
+      HANG_LIMIT_MS,
+      () => `the connection is open; it has said ${JSON.stringify(this.#text)}`,
+    );
   }
 }
 
 /** Waits until `holds`; what it waits for happens in this process. */
 export async function until(holds: () => boolean, describe: () => string): Promise<void> {
-  const limitMs = performance.now() + 10_000;
+  const limitMs = performance.now() + HANG_LIMIT_MS;
   while (!holds()) {
     if (performance.now() > limitMs) throw new Error(`it did not come: ${describe()}`);
     await new Promise((resolve) => setImmediate(resolve));

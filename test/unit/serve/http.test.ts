@@ -1,6 +1,7 @@
 import { afterEach, describe, expect, it } from 'vitest';
 import { InternalError, PeerLostError, ResourceError, TransferTimeoutError } from '../../../src/errors.js';
 import { MAX_PIPELINED } from '../../../src/serve/front/connection-watch.js';
+import { until as eventually } from '../../support/deadline.js';
 import { type HttpWorldOptions, httpWorld, until } from './http-world.js';
 
 let world: Awaited<ReturnType<typeof httpWorld>>;
@@ -276,8 +277,14 @@ describe('a connection that breaks', () => {
     expect((await fetch(`${url}/health`)).status).toBe(200);
     client.socket.destroy();
     const metrics = async (): Promise<string> => (await fetch(`${url}/metrics`)).text();
-    let text = await metrics();
-    for (let tries = 0; tries < 200 && !text.includes('route="/v1/completions"'); tries++) text = await metrics();
+    let text = '';
+    await eventually(
+      async () => {
+        text = await metrics();
+        return text.includes('route="/v1/completions"');
+      },
+      () => text,
+    );
     expect(text).toContain('kvt_serve_http_requests_total{route="/v1/completions",status="499"} 1');
     expect([errors, log]).toEqual([[], []]);
   });

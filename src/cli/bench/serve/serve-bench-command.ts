@@ -13,8 +13,8 @@ const ENGINE = { max_model_tokens: 512, tokens_per_block: 16, cache_tokens: 32_7
 /** Requests that make every process compile and allocate what it needs, before anything is compared. */
 const WARM_UP_S = 3;
 /** Until nothing runs any more after the last client has left. */
-const SETTLE_LIMIT_MS = 15_000;
-const REPLACEMENT_WORK_LIMIT_MS = 30_000;
+const SETTLE_LIMIT_MS = 60_000;
+const REPLACEMENT_WORK_LIMIT_MS = 60_000;
 
 /** `kv-transceiver bench serve`: a server under many clients, with workers killed. @returns the exit code */
 export async function serveBenchCommand(args: readonly string[]): Promise<number> {

@@ -31,6 +31,8 @@ export interface TurnTimes {
 }
 
 interface LongTurn {
+  /** When the loop was last looked at before. */
+  readonly beginMs: number;
   readonly endMs: number;
   readonly wallMs: number;
   readonly cpuMs: number;
@@ -114,15 +116,14 @@ export class TurnTimer {
     const cpuMs = Math.min(wallMs, to.cpuMs - this.#from.cpuMs);
     this.#wallMs.push(wallMs);
     this.#cpuMs.push(cpuMs);
-    if (wallMs >= LONG_TURN_MS) this.#long.push({ endMs: to.wallMs, wallMs, cpuMs });
+    if (wallMs >= LONG_TURN_MS) this.#long.push({ beginMs: this.#from.wallMs, endMs: to.wallMs, wallMs, cpuMs });
     this.#from = to;
   }
 
   /** Turns and pauses are both in the order in which they came, and no two of either overlap. */
   #longestOwnMs(isTold: boolean): number {
     let [longestMs, next] = [0, 0];
-    for (const { endMs, wallMs, cpuMs } of this.#long) {
-      const beginMs = endMs - wallMs;
+    for (const { beginMs, endMs, wallMs, cpuMs } of this.#long) {
       while (next < this.#pauses.length && endOf(this.#pauses[next] as PerformanceEntry) <= beginMs) next += 1;
       const pause = this.#pauses[next];
       if (pause === undefined || pause.startTime >= endMs) longestMs = Math.max(longestMs, isTold ? cpuMs : wallMs);

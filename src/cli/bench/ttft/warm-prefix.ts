@@ -19,7 +19,7 @@ export interface WarmPrefixParts {
 }
 
 /** How long the request before may take to give its pages back: it has its outcome while its last writer still may be on its way. */
-const ROOM_WAIT_MS = 2000;
+const ROOM_WAIT_MS = 10_000;
 
 /** Whether a longer prefix than was asked for may be there already: of prompts that share theirs with others. */
 export type WarmBound = 'exact' | 'at-least';
