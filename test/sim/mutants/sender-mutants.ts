@@ -152,8 +152,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a lost peer does not end its sessions',
     file: FILE,
-    find: "if (isHit(receiver) && !session.delivered(receiver)) this.#end(session, 'failed', error);",
-    replace: 'void receiver;',
+    find: 'this.#lost.set(peer, error);\n    this.#early.dropPeer(peer);',
+    replace: 'this.#early.dropPeer(peer);\n    if (error !== null) return;',
   },
   {
     name: 'a cancel from the peer is answered but not obeyed',
