@@ -118,11 +118,17 @@ export class ServerPair {
   }
 
   async outcomes(rid: string, limitMs = HANG_LIMIT_MS): Promise<{ context: OutcomeNews; generation: OutcomeNews }> {
-    const [context, generation] = await Promise.all([
-      this.context.outcome(rid, limitMs),
-      this.generation.outcome(rid, limitMs),
-    ]);
-    return { context, generation };
+    const servers = [this.context, this.generation];
+    const told = servers.map((server) => server.outcome(rid, limitMs));
+    try {
+      const [context, generation] = await Promise.all(told);
+      return { context: context as OutcomeNews, generation: generation as OutcomeNews };
+    } catch (cause) {
+      // What either of them waits for is told by both.
+      await Promise.allSettled(told);
+      const states = await Promise.allSettled(servers.map((server) => server.inspect()));
+      throw new Error(`${(cause as Error).message}; context, generation: ${JSON.stringify(states)}`, { cause });
+    }
   }
 
   /** A transfer that nothing happens to, every byte of it checked. */
