@@ -17,6 +17,7 @@ const USAGE = `npm run sim -- [options]
   --from N        first seed of --runs (default 1)
   --keep-going    with --runs: go on after a failure and count failures by rule
   --jobs N        with --runs, --mutants: so many processes at once; a series is the same however many live it
+  --short-turns   every portion of long work ends after one unit: by itself none ends early here, for the clock stands still while code works
   --mutants       prove that every seeded mutant is caught (--runs N: within N lives each, default 20000; --only NAME, repeatable)
   --share K/N     with --mutants: every Nth of them, from the Kth on; CI takes one of 12 by its commit
   --markdown FILE with --mutants: renews the table in that page, or writes it to a new file

@@ -9,7 +9,11 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PACKED = join(ROOT, PACKED_FOLDER);
 
 /** Every portion of long work ends after one unit, so that whatever can come between two units does. */
-const SHORT_TURNS = { file: 'src/turn-budget.ts', find: 'const PORTION_MS = 0.5;', replace: 'const PORTION_MS = -1;' };
+const SHORT_TURNS = {
+  file: 'src/turn-budget.ts',
+  find: 'return this.#clock.now() - this.#sinceMs > PORTION_MS;',
+  replace: 'return this.#clock.now() - this.#sinceMs > -PORTION_MS;',
+};
 
 /**
  * @param options.shortTurns the clock stands still while simulated code works, so that no portion of long work ends early; with this, each does
