@@ -223,9 +223,9 @@ export class KvCacheTransceiver implements CacheTransceiver {
       },
       onReport: (peer, report) =>
         guard.runFor(
-          report.rid,
+          report,
           () => this.#receiver.onNotedReport(peer, report),
-          (error) => this.#receiver.failed(peer, report, error),
+          (_, error) => this.#receiver.failed(peer, report, error),
         ),
       onReportSoon: (peer, report) => this.#receiver.onReportSoon(peer, report),
     });
@@ -414,9 +414,9 @@ export class KvCacheTransceiver implements CacheTransceiver {
       return;
     }
     this.#guard.runFor(
-      message.rid,
+      message,
       () => this.#onFrame(frame, origin),
-      (error) => {
+      (_, error) => {
         const from = this.#peers.sender(incarnation, origin);
         if (from === null) return;
         this.#sender.failed(from, message, error);

@@ -38,13 +38,21 @@ export class CallbackGuard {
     }
   }
 
-  /** Does it for one request; what it throws ends that request, and goes no further. */
-  runFor(rid: bigint, action: () => void, end: (error: KvTransceiverError) => void): void {
+  /**
+   * Does it for one request; what it throws ends that request, and goes no further.
+   * Why the action is handed its request: V8 keeps the functions that an error was made in, with all that they have captured, for as long as nobody
+   *   has asked for its stack. A request that ends with an error would live as long as its user keeps that.
+   */
+  runFor<Subject extends { readonly rid: bigint }>(
+    subject: Subject,
+    action: (subject: Subject) => void,
+    end: (subject: Subject, error: KvTransceiverError) => void,
+  ): void {
     try {
-      action();
+      action(subject);
     } catch (cause) {
-      const error = this.caught(`request ${rid}`, cause);
-      this.run(`the end of request ${rid}`, () => end(error));
+      const error = this.caught(`request ${subject.rid}`, cause);
+      this.run(`the end of request ${subject.rid}`, () => end(subject, error));
     }
   }
 

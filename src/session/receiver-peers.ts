@@ -18,7 +18,7 @@ export interface ReceiverPeersOptions {
   readonly greet: (endpoint: string) => void;
   readonly doubt: (endpoint: string) => void;
   /** What goes wrong with one receive ends that one. */
-  readonly guarded: (session: RxSession, action: () => void) => void;
+  readonly guarded: (session: RxSession, action: (session: RxSession) => void) => void;
   /** It asks nobody before it has its aux slot. */
   readonly awaitsAux: (session: RxSession) => boolean;
   readonly tellCancel: (session: RxSession, writer: RxWriter, reason: string) => void;
@@ -53,11 +53,11 @@ export class ReceiverPeers {
         return book.sessions.filter((session) => concerns(session, peer.endpoint));
       },
       each: (session) =>
-        guarded(session, () => {
-          const action = this.#actionAt(session, peer);
+        guarded(session, (one) => {
+          const action = this.#actionAt(one, peer);
           if (action === null) return;
           // Page addresses go only to a process that is there (I7).
-          if (this.#isThere(peer)) action();
+          if (this.#isThere(peer)) action(one);
           else isMissed = true;
         }),
       end: () => {
@@ -78,10 +78,10 @@ export class ReceiverPeers {
         return sessions;
       },
       each: (session) =>
-        guarded(session, () => {
-          const writer = session.writerAt(endpoint);
-          if (writer?.asked !== true) this.#failUnasked(session, writer, endpoint, error);
-          else if (!writer.drained && isHeld(session)) mayStillWrite = true;
+        guarded(session, (one) => {
+          const writer = one.writerAt(endpoint);
+          if (writer?.asked !== true) this.#failUnasked(one, writer, endpoint, error);
+          else if (!writer.drained && isHeld(one)) mayStillWrite = true;
         }),
       // A writer that was stopped or cut off for long: as long as pages wait for its word, it is greeted, so that it can give it. One that
       // answers with a refusal would only refuse again.
@@ -102,10 +102,10 @@ export class ReceiverPeers {
         return book.sessions.filter((session) => writerOf(session) !== undefined);
       },
       each: (session) =>
-        guarded(session, () => {
-          const writer = writerOf(session);
-          if (writer === undefined || !isHeld(session)) return;
-          if (writer.outcome !== 'DONE') onFailed(session, writer, error, null);
+        guarded(session, (one) => {
+          const writer = writerOf(one);
+          if (writer === undefined || !isHeld(one)) return;
+          if (writer.outcome !== 'DONE') onFailed(one, writer, error, null);
           talk.stop(writer);
           if (!writer.drained) mayStillWrite = true;
         }),
@@ -123,30 +123,30 @@ export class ReceiverPeers {
       what: `the end of ${peer.name}`,
       begin: () => book.sessions.filter(({ writers }) => writers.some((writer) => isSameProcess(writer.peer, peer))),
       each: (session) =>
-        guarded(session, () => {
-          for (const writer of session.writers) if (isSameProcess(writer.peer, peer)) writer.reportedDrained = true;
-          releaseIfDrained(session);
+        guarded(session, (one) => {
+          for (const writer of one.writers) if (isSameProcess(writer.peer, peer)) writer.reportedDrained = true;
+          releaseIfDrained(one);
         }),
     });
   }
 
   /** What this session has waited for, or has to tell, now that the peer is there. */
-  #actionAt(session: RxSession, peer: Peer): (() => void) | null {
+  #actionAt(session: RxSession, peer: Peer): ((session: RxSession) => void) | null {
     const { asking, awaitsAux, tellCancel } = this.#o;
     if (!isHeld(session)) return null;
     if (session.instance === null) {
       const waits = session.outcome === null && session.infoEndpoint === peer.endpoint && !awaitsAux(session);
-      return waits ? () => asking.choose(session, peer) : null;
+      return waits ? (one) => asking.choose(one, peer) : null;
     }
     const writer = session.writerAt(peer.endpoint);
     if (writer === undefined) return null;
     if (session.outcome === null && session.wants(writer))
-      return writer.asked ? null : () => asking.ask(session, writer, peer);
+      return writer.asked ? null : (one) => asking.ask(one, writer, peer);
     if (writer.drained || !isSameProcess(writer.peer, peer)) return null;
-    return () => {
+    return (one) => {
       // It was only away: a question it had not read when this session ended may still make it write, so it must hear the cancel now.
       writer.peer = peer;
-      tellCancel(session, writer, session.error?.message ?? 'the request ended');
+      tellCancel(one, writer, one.error?.message ?? 'the request ended');
     };
   }
 

@@ -296,7 +296,7 @@ export class Receiver {
     this.#sweeping = this.#o.walks.run<RxSession>({
       what: 'a sweep of what is received',
       begin: () => collect(this.#book.uncopied, isDue),
-      each: (session) => this.#guarded(session, () => isDue(session) && this.#sweepOne(session, now)),
+      each: (session) => this.#guarded(session, (one) => isDue(one) && this.#sweepOne(one, now)),
       end: () => {
         this.#sweeping = null;
       },
@@ -320,8 +320,8 @@ export class Receiver {
   }
 
   /** What goes wrong with one receive under a timer ends that one. */
-  #guarded(session: RxSession, action: () => void): void {
-    this.#o.guard.runFor(session.rid, action, (error) => this.#end(session, 'failed', error));
+  #guarded(session: RxSession, action: (session: RxSession) => void): void {
+    this.#o.guard.runFor(session, action, (failed, error) => this.#end(failed, 'failed', error));
   }
 
   /** What this writer said could not be dealt with. */
@@ -336,7 +336,7 @@ export class Receiver {
     return this.#o.walks.run<RxSession>({
       what: 'the end of all receives',
       begin: () => this.#book.sessions,
-      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', errorOf(session))),
+      each: (session) => this.#guarded(session, (one) => this.#end(one, 'cancelled', errorOf(one))),
     });
   }
 
@@ -359,7 +359,7 @@ export class Receiver {
       if (this.#o.aux.freeCount === 0) return;
       this.#auxWaiters.delete(session);
       session.auxSlot = this.#o.aux.allocate();
-      this.#guarded(session, () => this.#asking.start(session));
+      this.#guarded(session, (one) => this.#asking.start(one));
     }
   }
 

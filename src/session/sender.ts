@@ -199,7 +199,7 @@ export class Sender {
     void this.#o.walks.run<TxSession>({
       what: `the news that ${peer.name} is there`,
       begin: () => this.#all,
-      each: (session) => this.#guarded(session, () => this.questions.onPeerReady(peer, session)),
+      each: (session) => this.#guarded(session, (one) => this.questions.onPeerReady(peer, one)),
     });
   }
 
@@ -211,9 +211,9 @@ export class Sender {
       what: `the loss of ${peer.name}`,
       begin: () => this.#all.filter(({ receivers }) => [...receivers.values()].some(isHit)),
       each: (session) =>
-        this.#guarded(session, () => {
-          for (const receiver of session.receivers.values())
-            if (isHit(receiver) && !session.delivered(receiver)) this.#end(session, 'failed', error);
+        this.#guarded(session, (one) => {
+          for (const receiver of one.receivers.values())
+            if (isHit(receiver) && !one.delivered(receiver)) this.#end(one, 'failed', error);
         }),
     });
   }
@@ -255,8 +255,8 @@ export class Sender {
   }
 
   /** What goes wrong with one request under a timer or a completion ends that one, and the others of the batch are still heard. */
-  #guarded(session: TxSession, action: () => void): void {
-    this.#o.guard.runFor(session.rid, action, (error) => this.#end(session, 'failed', error));
+  #guarded(session: TxSession, action: (session: TxSession) => void): void {
+    this.#o.guard.runFor(session, action, (failed, error) => this.#end(failed, 'failed', error));
   }
 
   #onNote({ submission, isSent }: NoteOutcome): void {
@@ -277,9 +277,8 @@ export class Sender {
     const pending = [...this.#auxPending];
     this.#auxPending.clear();
     for (const session of pending)
-      this.#guarded(session, () => {
-        for (const receiver of session.receivers.values())
-          if (session.outcome === null) this.#sendAux(session, receiver);
+      this.#guarded(session, (one) => {
+        for (const receiver of one.receivers.values()) if (one.outcome === null) this.#sendAux(one, receiver);
       });
   }
 
@@ -297,11 +296,11 @@ export class Sender {
       this.#sweeping = this.#o.walks.run<TxSession>({
         what: 'a sweep of what is sent',
         begin: () => collect(this.#sessions.values(), (session) => expiredOf(session) !== null),
-        each: (session) => {
-          const expired = expiredOf(session);
-          if (expired === null) return;
-          this.#guarded(session, () => this.#end(session, 'failed', sendTimeout(session, expired)));
-        },
+        each: (session) =>
+          this.#guarded(session, (one) => {
+            const expired = expiredOf(one);
+            if (expired !== null) this.#end(one, 'failed', sendTimeout(one, expired));
+          }),
         end: () => {
           this.#sweeping = null;
         },
@@ -316,7 +315,7 @@ export class Sender {
     return this.#o.walks.run<TxSession>({
       what: 'the end of all sends',
       begin: () => this.#all,
-      each: (session) => this.#guarded(session, () => this.#end(session, 'cancelled', errorOf(session))),
+      each: (session) => this.#guarded(session, (one) => this.#end(one, 'cancelled', errorOf(one))),
     });
   }
 

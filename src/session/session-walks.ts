@@ -86,16 +86,27 @@ export class SessionWalks {
     return this.#state === 'closed';
   }
 
+  /** An error that is made on the way keeps the functions that it was made in, so that none of them may hold a session: see `CallbackGuard.runFor`. */
   *#stepsOf<Session>({ what, begin, each, end }: Walk<Session>): Generator<void, void> {
+    for (const session of this.#begun(what, begin)) {
+      try {
+        each(session);
+      } catch (cause) {
+        this.#guard.run(what, () => {
+          throw cause;
+        });
+      }
+      yield;
+    }
+    if (end !== undefined) this.#guard.run(what, end);
+  }
+
+  #begun<Session>(what: string, begin: () => readonly Session[]): readonly Session[] {
     let sessions: readonly Session[] = [];
     this.#guard.run(what, () => {
       sessions = begin();
     });
-    for (const session of sessions) {
-      this.#guard.run(what, () => each(session));
-      yield;
-    }
-    if (end !== undefined) this.#guard.run(what, end);
+    return sessions;
   }
 }
 

@@ -115,13 +115,13 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a writer that was away is not told the cancel',
     file: PEERS,
-    find: "tellCancel(session, writer, session.error?.message ?? 'the request ended');",
+    find: "tellCancel(one, writer, one.error?.message ?? 'the request ended');",
     replace: '',
   },
   {
     name: 'a lost writer does not end the request',
     file: PEERS,
-    find: "if (writer.outcome !== 'DONE') onFailed(session, writer, error, null);",
+    find: "if (writer.outcome !== 'DONE') onFailed(one, writer, error, null);",
     replace: '',
   },
   {

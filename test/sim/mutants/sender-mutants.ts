@@ -207,8 +207,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'the sender never looks at its clocks',
     file: FILE,
-    find: 'if (expired === null) return;',
-    replace: 'if (expired === null || session.outcome === null) return;',
+    find: "if (expired !== null) this.#end(one, 'failed', sendTimeout(one, expired));",
+    replace: '',
   },
   {
     name: 'the transfer clock counts a prefill that still runs',

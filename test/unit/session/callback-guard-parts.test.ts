@@ -40,10 +40,12 @@ describe('the guard of callbacks', () => {
   it('ends the request that it was about; one that says what is wrong with that is no trouble of ours', () => {
     const { guard, errors } = guarded();
     const ends: string[] = [];
-    guard.runFor(7n, fails(new ProtocolError('no')), ({ code, message }) => ends.push(`${code} ${message}`));
+    guard.runFor({ rid: 7n }, fails(new ProtocolError('no')), (_, { code, message }) =>
+      ends.push(`${code} ${message}`),
+    );
     expect(errors()).toBe(0);
-    guard.runFor(7n, fails(new Error('oh')), ({ code, message }) => ends.push(`${code} ${message}`));
-    guard.runFor(7n, fails(new Error('oh')), fails(new Error('and again')));
+    guard.runFor({ rid: 7n }, fails(new Error('oh')), (_, { code, message }) => ends.push(`${code} ${message}`));
+    guard.runFor({ rid: 7n }, fails(new Error('oh')), fails(new Error('and again')));
     expect(ends).toEqual(['ERR_KVT_PROTOCOL no', 'ERR_KVT_INTERNAL request 7: oh']);
     expect(errors()).toBe(3);
   });

@@ -3,15 +3,7 @@ import { CallbackGuard } from '../../../src/session/callback-guard.js';
 import { Counters } from '../../../src/session/counters.js';
 import { SessionWalks, type Walk } from '../../../src/session/session-walks.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
-
-/** Each look at it is a millisecond later: a portion is over after one session. */
-class SpentClock extends FakeClock {
-  #looks = 0;
-
-  override now(): number {
-    return super.now() + this.#looks++;
-  }
-}
+import { SpentClock } from '../../sim-lite/spent-clock.js';
 
 function setup(clock: FakeClock) {
   const log: string[] = [];
