@@ -1,5 +1,5 @@
 import type { BlockRun } from '../geometry/block-run.js';
-import { SlotList } from './slot-list.js';
+import { copySlots, SlotList, type SlotsAction } from './slot-list.js';
 
 /**
  * Role: the slots of one request in one layer group: its sink blocks `[0, sinkBlocks)`, which stay, and the resident run `[begin, end)`
@@ -32,15 +32,15 @@ export class BlockTable {
     return this.#lacksSinks ? this.#sinks.length : this.#end;
   }
 
-  /** A view, good until the next change: the sink blocks that are there. */
-  get sinks(): Int32Array {
-    return this.#sinks.slots;
+  /** @param act is given the sink blocks that are there, below `end` */
+  withSinks(act: SlotsAction, end = this.#sinkBlocks): void {
+    this.#sinks.withAll((slots, begin, count) => act(slots, begin, Math.min(count, end)));
   }
 
-  /** A view, good until the next change: the resident blocks of the run behind the sinks that lie inside `[begin, end)`. */
-  run(begin = this.#begin, end = this.#end): Int32Array {
+  /** @param act is given the resident blocks of the run behind the sinks that lie inside `[begin, end)` */
+  withRun(act: SlotsAction, begin = this.#begin, end = this.#end): void {
     const from = Math.max(begin, this.#begin);
-    return this.#slots.subarray(from - this.#origin, Math.max(from, Math.min(end, this.#end)) - this.#origin);
+    act(this.#slots, from - this.#origin, Math.max(from, Math.min(end, this.#end)) - this.#origin);
   }
 
   /** The slot of ordinal `end`. */
@@ -61,7 +61,7 @@ export class BlockTable {
       return;
     }
     this.#makeRoom(slots.length);
-    this.#slots.set(slots, this.#end - this.#origin);
+    copySlots(slots, 0, slots.length, this.#slots, this.#end - this.#origin);
     this.#end += slots.length;
   }
 
@@ -90,15 +90,10 @@ export class BlockTable {
   cut(begin: number, end: number): BlockRun {
     const sinkEnd = this.#sinks.length;
     const isGap = this.#begin > sinkEnd;
-    if (end <= sinkEnd) return { begin, slots: this.sinks.slice(begin, end) };
-    if (!isGap && begin < sinkEnd) {
-      const slots = new Int32Array(end - begin);
-      slots.set(this.sinks.subarray(begin));
-      slots.set(this.#slots.subarray(sinkEnd - this.#origin, end - this.#origin), sinkEnd - begin);
-      return { begin, slots };
-    }
-    const from = Math.min(Math.max(begin, this.#begin), end);
-    return { begin: from, slots: this.#slots.slice(from - this.#origin, Math.max(from, end) - this.#origin) };
+    const from = end <= sinkEnd || (!isGap && begin < sinkEnd) ? begin : Math.min(Math.max(begin, this.#begin), end);
+    const slots = new Int32Array(end - from);
+    for (let ordinal = from; ordinal < end; ordinal++) slots[ordinal - from] = this.slotAt(ordinal) as number;
+    return { begin: from, slots };
   }
 
   get #lacksSinks(): boolean {
@@ -108,11 +103,10 @@ export class BlockTable {
   /** Only what is resident is kept: a windowed group's table stays as small as its window. */
   #makeRoom(count: number): void {
     if (this.#end - this.#origin + count <= this.#slots.length) return;
-    const resident = this.run();
-    const needed = resident.length + count;
+    const needed = this.#end - this.#begin + count;
     const isFull = 2 * needed > this.#slots.length;
     const grown = isFull ? new Int32Array(Math.max(2 * this.#slots.length, needed)) : this.#slots;
-    grown.set(resident);
+    this.withRun((slots, begin, end) => copySlots(slots, begin, end, grown, 0));
     this.#slots = grown;
     this.#origin = this.#begin;
   }

@@ -90,10 +90,9 @@ export class GroupPages {
   }
 
   /** Batch after which all of these published slots hold their content; 0 = now. */
-  allContentAfter(slots: Int32Array): number {
+  allContentAfter(slots: Int32Array, begin = 0, end = slots.length): number {
     let after = 0;
-    for (let index = 0; index < slots.length; index++)
-      after = Math.max(after, this.contentAfter(slots[index] as number));
+    for (let index = begin; index < end; index++) after = Math.max(after, this.contentAfter(slots[index] as number));
     return after;
   }
 

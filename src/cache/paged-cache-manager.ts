@@ -19,7 +19,7 @@ import { type PrefixLocation, PrefixReuse } from './prefix-reuse.js';
 import { arrivesWhole } from './received-block.js';
 import { Resident } from './resident.js';
 import { SeededRandom } from './seeded-random.js';
-import { SlotList } from './slot-list.js';
+import { SlotList, type SlotsAction } from './slot-list.js';
 
 /** What is held for one request's transfer. */
 interface Pin {
@@ -221,9 +221,12 @@ export abstract class PagedCacheManager implements KvCacheManager {
       const pages = this.#groups[index] as GroupPages;
       const first = firstBlocks[index] as number;
       const held = new SlotList(table.count);
-      held.append(table.sinks.subarray(0, endBlock));
-      held.append(table.run(first, endBlock));
-      pages.slots.pinAll(held.slots);
+      const keep: SlotsAction = (from, begin, end) => {
+        held.append(from, begin, end);
+        pages.slots.pinAll(from, begin, end);
+      };
+      table.withSinks(keep, endBlock);
+      table.withRun(keep, first, endBlock);
       return held;
     });
     this.#pins.set(request, { slots, firstBlocks, endBlock });
@@ -234,7 +237,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
     if (pin === undefined) throw new StateError(`request ${request} is not pinned`);
     this.#pins.delete(request);
     pin.slots.forEach((held, index) => {
-      (this.#groups[index] as GroupPages).slots.unpinAll(held.slots);
+      const { slots } = this.#groups[index] as GroupPages;
+      held.withAll((from, begin, end) => slots.unpinAll(from, begin, end));
     });
   }
 
@@ -248,8 +252,9 @@ export abstract class PagedCacheManager implements KvCacheManager {
     this.#residents.delete(request);
     resident.tables.forEach((table, index) => {
       const { slots } = this.#groups[index] as GroupPages;
-      slots.releaseAll(table.run());
-      slots.releaseAll(table.sinks);
+      const giveUp: SlotsAction = (from, begin, end) => slots.releaseAll(from, begin, end);
+      table.withRun(giveUp);
+      table.withSinks(giveUp);
     });
   }
 
@@ -398,7 +403,7 @@ function isPinned({ sinkBlocks }: GroupPages, ordinal: number, firstBlock: numbe
 
 /** Releases the blocks behind the sinks and below `begin`. A pin keeps its own hold on them. */
 function dropFront(pages: GroupPages, table: BlockTable, begin: number): void {
-  pages.slots.releaseAll(table.run(table.begin, begin));
+  table.withRun((slots, from, end) => pages.slots.releaseAll(slots, from, end), table.begin, begin);
   table.advanceTo(begin);
 }
 

@@ -5,6 +5,7 @@ import type { BlockPlace, GroupPages } from './group-pages.js';
 import type { CachePrompt } from './kv-cache-manager.js';
 import type { PartialIndex, PartialMatch } from './partial-index.js';
 import { PrefixMatcher } from './prefix-match.js';
+import type { SlotsAction } from './slot-list.js';
 
 /** What of a prompt is cached, and where. */
 export interface PrefixLocation {
@@ -76,7 +77,11 @@ export class PrefixReuse {
     const tables = this.#groups.map((pages, index) => {
       const table = this.#takeFrom(pages, index, prompt.blockHashes, blocks, part);
       if (!pages.hasMoved) return table;
-      contentAfter = Math.max(contentAfter, pages.allContentAfter(table.sinks), pages.allContentAfter(table.run()));
+      const look: SlotsAction = (slots, begin, end) => {
+        contentAfter = Math.max(contentAfter, pages.allContentAfter(slots, begin, end));
+      };
+      table.withSinks(look);
+      table.withRun(look);
       return table;
     });
     const prepopulatedLen = blocks * this.#tokensPerBlock + (part?.tokenCount ?? 0);

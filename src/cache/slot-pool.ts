@@ -90,10 +90,10 @@ export class SlotPool {
   }
 
   /** As `share`, of each. This and its like see a million tokens in one turn, so that nothing is called for each slot that need not be. */
-  shareAll(slots: Int32Array): void {
+  shareAll(slots: Int32Array, begin = 0, end = slots.length): void {
     const numbers = this.#numbers;
     const reusable = this.#reusable;
-    for (let index = 0; index < slots.length; index++) {
+    for (let index = begin; index < end; index++) {
       const slot = slots[index] as number;
       const at = slot * FIELDS;
       const use = numbers[at + USE] as number;
@@ -107,9 +107,9 @@ export class SlotPool {
   }
 
   /** The last one first: what is evicted first is then the deepest block, which the fewest prompts share. */
-  releaseAll(slots: Int32Array): void {
+  releaseAll(slots: Int32Array, begin = 0, end = slots.length): void {
     const numbers = this.#numbers;
-    for (let index = slots.length - 1; index >= 0; index--) {
+    for (let index = end - 1; index >= begin; index--) {
       const slot = slots[index] as number;
       const at = slot * FIELDS;
       const use = (numbers[at + USE] as number) - OWNER;
@@ -132,9 +132,9 @@ export class SlotPool {
     this.#numbers[slot * FIELDS + PINS] = pins + 1;
   }
 
-  pinAll(slots: Int32Array): void {
+  pinAll(slots: Int32Array, begin = 0, end = slots.length): void {
     const numbers = this.#numbers;
-    for (let index = 0; index < slots.length; index++) {
+    for (let index = begin; index < end; index++) {
       const at = (slots[index] as number) * FIELDS + PINS;
       const pins = numbers[at] as number;
       if (pins === 0) this.#pinned++;
@@ -143,9 +143,9 @@ export class SlotPool {
   }
 
   /** The last one first, as `releaseAll`. */
-  unpinAll(slots: Int32Array): void {
+  unpinAll(slots: Int32Array, begin = 0, end = slots.length): void {
     const numbers = this.#numbers;
-    for (let index = slots.length - 1; index >= 0; index--) {
+    for (let index = end - 1; index >= begin; index--) {
       const slot = slots[index] as number;
       const at = slot * FIELDS;
       const pins = (numbers[at + PINS] as number) - 1;

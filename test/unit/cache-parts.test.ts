@@ -8,7 +8,15 @@ import type { PageMove } from '../../src/cache/index.js';
 import { MoveQueue } from '../../src/cache/move-queue.js';
 import { PartialIndex } from '../../src/cache/partial-index.js';
 import { SeededRandom } from '../../src/cache/seeded-random.js';
+import type { SlotsAction } from '../../src/cache/slot-list.js';
 import { InternalError } from '../../src/errors.js';
+
+/** What an action is given. */
+function taken(give: (act: SlotsAction) => void): number[] {
+  const all: number[] = [];
+  give((slots, begin, end) => all.push(...slots.slice(begin, end)));
+  return all;
+}
 
 describe('BlockTable', () => {
   it('is what a sparse list of slots would be', () => {
@@ -41,11 +49,14 @@ describe('BlockTable', () => {
           const byOrdinal = [...naive].sort(([x], [y]) => x - y);
           const slotsOf = (isTaken: (ordinal: number) => boolean): number[] =>
             byOrdinal.flatMap(([ordinal, slot]) => (isTaken(ordinal) ? [slot] : []));
-          expect([...table.sinks]).toEqual(slotsOf((ordinal) => ordinal < sinks));
-          expect([...table.run()]).toEqual(slotsOf((ordinal) => ordinal >= sinks));
+          expect(taken((act) => table.withSinks(act))).toEqual(slotsOf((ordinal) => ordinal < sinks));
+          expect(taken((act) => table.withRun(act))).toEqual(slotsOf((ordinal) => ordinal >= sinks));
           expect(table.count).toBe(naive.size);
           const [low, high] = [where % 50, (where >> 3) % 90];
-          expect([...table.run(low, high)]).toEqual(
+          expect(taken((act) => table.withSinks(act, high))).toEqual(
+            slotsOf((ordinal) => ordinal < Math.min(sinks, high)),
+          );
+          expect(taken((act) => table.withRun(act, low, high))).toEqual(
             slotsOf((ordinal) => ordinal >= sinks && ordinal >= low && ordinal < high),
           );
           const to = where % (end + 1);
