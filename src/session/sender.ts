@@ -91,8 +91,6 @@ export class Sender {
   readonly #armed = new Map<number, { readonly session: TxSession; readonly receiver: TxReceiver }>();
   /** All that `flushAux` needs to look at: it runs at every turn of an executor, and thousands of sessions may be live. */
   readonly #auxPending = new Set<TxSession>();
-  /** Peers that are gone, and why. */
-  readonly #lost = new WeakMap<Peer, PeerLostError>();
   /** Those whose clocks ran out end in portions, which the next sweep waits for. */
   #sweeping: Promise<void> | null = null;
   readonly #sweepQuestions = (): void => this.questions.sweep();
@@ -196,26 +194,18 @@ export class Sender {
   }
 
   onPeerReady(peer: Peer): void {
-    void this.#o.walks.run<TxSession>({
-      what: `the news that ${peer.name} is there`,
-      begin: () => this.#all,
-      each: (session) => this.#guarded(session, (one) => this.questions.onPeerReady(peer, one)),
-    });
+    for (const session of this.#all) this.#guarded(session, (one) => this.questions.onPeerReady(peer, one));
   }
 
   onPeerLost(peer: Peer, error: PeerLostError): void {
-    this.#lost.set(peer, error);
     this.#early.dropPeer(peer);
-    const isHit = (receiver: TxReceiver): boolean => receiver.peer === peer;
-    void this.#o.walks.run<TxSession>({
-      what: `the loss of ${peer.name}`,
-      begin: () => this.#all.filter(({ receivers }) => [...receivers.values()].some(isHit)),
-      each: (session) =>
-        this.#guarded(session, (one) => {
-          for (const receiver of one.receivers.values())
-            if (isHit(receiver) && !one.delivered(receiver)) this.#end(one, 'failed', error);
-        }),
-    });
+    for (const session of this.#all)
+      this.#guarded(session, (one) => {
+        for (const receiver of one.receivers.values()) {
+          if (receiver.peer !== peer) continue;
+          if (!one.delivered(receiver)) this.#end(one, 'failed', error);
+        }
+      });
   }
 
   /** What this receiver said could not be dealt with. */
@@ -457,15 +447,17 @@ export class Sender {
     const cause = task.error ?? undefined;
     const text = `request ${session.rid}, ${what} to ${receiver.peer.name}: ${cause?.message ?? 'the agent dropped it'}`;
     const Failure = cause instanceof DeviceLostError ? DeviceLostError : TransportError;
-    const drop = new Failure(text, {
-      cause,
-      requestId: session.rid.toString(),
-      peer: receiver.peer.name,
-      bytesDone: receiver.bytesDone,
-      drained: task.drained,
-    });
-    // The agent drops what goes to a peer that is gone, also before the session had its turn to hear of that.
-    this.#end(session, 'failed', this.#lost.get(receiver.peer) ?? drop);
+    this.#end(
+      session,
+      'failed',
+      new Failure(text, {
+        cause,
+        requestId: session.rid.toString(),
+        peer: receiver.peer.name,
+        bytesDone: receiver.bytesDone,
+        drained: task.drained,
+      }),
+    );
   }
 
   /** Whatever just changed: what does it allow now? */

@@ -23,9 +23,8 @@ interface Standing {
 }
 
 /**
- * Role: what happens to thousands of sessions at once (their peer is there, or lost; all of them end) happens in portions, so that it does not hold
- *   up the event loop.
- * Why one after the other: a session that was not met yet does not know that its peer is lost, and must not hear first that it is back.
+ * Role: what ends thousands of sessions at once (`close`, clocks that run out together) happens in portions, so that it does not hold up the event
+ *   loop.
  * Ordering: first come, first served. What fits into a portion is done before `run` returns, so that a few sessions hardly ever wait; else whatever
  *   comes goes on between the portions, and a session may have ended, or be gone, when it is met.
  */

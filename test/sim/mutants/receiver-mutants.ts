@@ -115,7 +115,7 @@ export const RECEIVER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a writer that was away is not told the cancel',
     file: PEERS,
-    find: "tellCancel(one, writer, one.error?.message ?? 'the request ended');",
+    find: "tellCancel(session, writer, session.error?.message ?? 'the request ended');",
     replace: '',
   },
   {

@@ -152,8 +152,8 @@ export const SENDER_MUTANTS: readonly Mutant[] = [
   {
     name: 'a lost peer does not end its sessions',
     file: FILE,
-    find: 'this.#lost.set(peer, error);\n    this.#early.dropPeer(peer);',
-    replace: 'this.#early.dropPeer(peer);\n    if (error !== null) return;',
+    find: "if (!one.delivered(receiver)) this.#end(one, 'failed', error);",
+    replace: '',
   },
   {
     name: 'a cancel from the peer is answered but not obeyed',
