@@ -16,6 +16,9 @@ export interface PageMoverMemory {
   readonly layerGroups: readonly LayerGroup[];
 }
 
+/** A million tokens are millions of copies: so many are described, and handed over, in one turn of the event loop. */
+const COPIES_AT_ONCE = 2048;
+
 /** One pool of a layer group and what is kept of it in host memory. */
 interface TieredPool {
   readonly slotBytes: number;
@@ -90,10 +93,9 @@ export class PoolPageMover implements PageMover {
     if (this.#memory === null)
       throw new StateError('the page mover has no pools yet: call open() before the first request');
     const { agent, copier } = this.#memory;
-    const copies = moves.flatMap((move) => this.#copiesOf(move));
     const event = agent.createEvent();
     const chain = this.#chain;
-    const done = chain.tail.then(() => copier.copy(this.#stretches, copies));
+    const done = chain.tail.then(() => this.#copyAll(copier, moves));
     const settled = done.then(
       () => event.signal(),
       (error: unknown) => {
@@ -107,6 +109,16 @@ export class PoolPageMover implements PageMover {
     // Whoever only wants the event has no reason to look at the promise.
     settled.catch(() => {});
     return { event, done: settled };
+  }
+
+  async #copyAll(copier: PageCopier, moves: readonly PageMove[]): Promise<void> {
+    let copies: ByteCopy[] = [];
+    for (const [index, move] of moves.entries()) {
+      copies.push(...this.#copiesOf(move));
+      if (copies.length < COPIES_AT_ONCE && index + 1 < moves.length) continue;
+      await copier.copy(this.#stretches, copies);
+      copies = [];
+    }
   }
 
   #copiesOf(move: PageMove): ByteCopy[] {

@@ -3,7 +3,7 @@ import { type Event, type Observer, Router } from 'zeromq';
 import { isIpv4, isLoopback } from '../config/host-address.js';
 import { ConfigError, ResourceError } from '../errors.js';
 import { formatEndpoint, parseEndpoint } from './endpoint.js';
-import { MAX_ENCRYPTED_FRAME_BYTES, MAX_FRAME_BYTES } from './limits.js';
+import { LOOK_AGAIN_MS, MAX_ENCRYPTED_FRAME_BYTES, MAX_FRAME_BYTES } from './limits.js';
 import { zeromqContext } from './zeromq-context.js';
 import type { CurveIdentity } from './zeromq-curve.js';
 import { readMonitor } from './zeromq-monitor.js';
@@ -61,6 +61,7 @@ export async function bindRouter(
     ipv6: false,
     maxMessageSize: security === null ? MAX_FRAME_BYTES : MAX_ENCRYPTED_FRAME_BYTES,
     receiveHighWaterMark: 1000,
+    receiveTimeout: LOOK_AGAIN_MS,
     // Of one connection: answers to those who are no peers.
     sendHighWaterMark: 16,
     handshakeInterval: 5000,

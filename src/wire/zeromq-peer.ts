@@ -4,7 +4,7 @@ import { isIpv4 } from '../config/host-address.js';
 import { type EndpointParts, formatEndpoint } from './endpoint.js';
 import { FrameQueue, type FrameQueueLimits } from './frame-queue.js';
 import type { HandshakeRefusals } from './handshake-refusals.js';
-import { MAX_REPLY_BYTES } from './limits.js';
+import { LOOK_AGAIN_MS, MAX_REPLY_BYTES } from './limits.js';
 import type { DropReason, MessengerCounters } from './messenger-counters.js';
 import { zeromqContext } from './zeromq-context.js';
 import type { CurveIdentity } from './zeromq-curve.js';
@@ -118,6 +118,7 @@ export class ZeromqPeer {
         linger: 0,
         ipv6: false,
         sendHighWaterMark: 64,
+        sendTimeout: LOOK_AGAIN_MS,
         // Only short answers come here: a peer that sends more on this connection must not fill our memory.
         maxMessageSize: MAX_READ_BYTES,
         receiveHighWaterMark: 16,
@@ -246,11 +247,22 @@ export class ZeromqPeer {
   async #sendAll(dealer: Dealer): Promise<void> {
     for (let frame = this.#queue.shift(); frame !== undefined; frame = this.#queue.shift()) {
       try {
-        await dealer.send(frame);
+        await this.#sendOne(dealer, frame);
         this.#options.counters.sent(frame.length);
       } catch {
         // The socket was closed under the send, or refused it: lost and counted, as any frame may be.
         this.#options.counters.dropped(dealer.closed ? 'closed' : 'socket-error');
+      }
+    }
+  }
+
+  async #sendOne(dealer: Dealer, frame: Uint8Array): Promise<void> {
+    for (;;) {
+      try {
+        await dealer.send(frame);
+        return;
+      } catch (error) {
+        if (dealer.closed || (error as { code?: unknown }).code !== 'EAGAIN') throw error;
       }
     }
   }

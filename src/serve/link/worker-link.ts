@@ -163,14 +163,15 @@ export class WorkerLink implements DisaggServer {
       this.#state = { kind: 'detached', reason };
       return;
     }
-    const { talk } = this.#state;
-    if (this.#state.kind === 'up') {
+    const { kind, talk } = this.#state;
+    // First: a goodbye that cannot be said is no loss, after which a worker would be greeted again.
+    this.#state = { kind: 'detached', reason };
+    if (kind === 'up') {
       talk.outbox.say({ type: 'bye' });
       talk.outbox.flush();
     }
     this.#o.messenger.forget(talk.endpoint);
     this.#o.onSession(this, talk.session, null);
-    this.#state = { kind: 'detached', reason };
     this.#endTalk(talk, reason);
   }
 
