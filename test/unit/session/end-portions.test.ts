@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest';
+import type { ReceivedMessage } from '../../../src/wire/messages.js';
 import { type Rank, type RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
 import { spendPortions } from './spent-clock.js';
 
@@ -6,8 +7,9 @@ const COUNT = 5;
 const FIRST_RID = 1n << 42n;
 
 /** Transfers of as many requests that have begun and hang: the first of two chunks was handed to the agent. */
-async function manyUnderWay() {
+async function manyUnderWay(isDropped: (message: ReceivedMessage) => boolean = () => false) {
   const world = new RankWorld();
+  world.network.addRule(({ message }) => (isDropped(message) ? { copies: 0 } : null));
   const [context] = (await world.instance('context', { auxSlots: 16 })) as [Rank];
   const [generation] = (await world.instance('generation', { auxSlots: 16 })) as [Rank];
   context.agent.scripts.push(...Array.from({ length: 100 }, () => 'hang' as const));
@@ -62,6 +64,24 @@ describe('the loss of a peer', () => {
       expect(left.cache.pins.size).toBe(COUNT);
     },
   );
+});
+
+describe('a question that nobody has answered', () => {
+  it('is not repeated to a server that was lost, nor to whoever listens there after it', async () => {
+    const { world, context, received } = await manyUnderWay((message) => message.type === 'REQUEST_DATA');
+    const { endpoint } = context.transceiver;
+    const asked = (): number =>
+      world.network.log.filter(({ to, message }) => to === endpoint && message.type === 'REQUEST_DATA').length;
+    const before = asked();
+    await world.run(1000);
+    expect(asked()).toBeGreaterThan(before);
+    world.kill(context);
+    hear(world);
+    const atLoss = asked();
+    await world.run(10_000, 100);
+    expect(asked()).toBe(atLoss);
+    expect(received.flatMap(({ rank }) => codes(rank))).toContain(LOST);
+  });
 });
 
 describe('a transceiver that closes', () => {

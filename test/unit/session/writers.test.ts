@@ -54,6 +54,14 @@ describe('chooseWriters', () => {
     expect(shown(chooseWriters(info({ tpSize: 4, tpRank: 3 }), info(context), null))).toEqual([[0, '1 aux', 3]]);
   });
 
+  it('attention DP: of an instance that says it has hundreds of groups, only a named one is asked', () => {
+    const of = (dpSize: number): RankInfo => info({ tpSize: dpSize, dpSize, attentionDp: true });
+    expect(chooseWriters(info({}), of(256), null)).toHaveLength(256);
+    expect(() => chooseWriters(info({}), of(257), null)).toThrow(/has 257 DP groups.*ctxDpRank/);
+    expect(() => chooseWriters(info({}), of(257), null)).toThrow(CompatibilityError);
+    expect(shown(chooseWriters(info({}), of(5000), 4999))).toEqual([[4999, '4999 aux']]);
+  });
+
   it('attention DP: the named group, or every one', () => {
     const context = info({ tpSize: 4, dpSize: 2, attentionDp: true });
     expect(shown(chooseWriters(info({}), context, 1))).toEqual([[1, '2 aux', 3]]);
