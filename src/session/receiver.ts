@@ -86,7 +86,6 @@ export class Receiver {
   readonly #known = new WeakSet<LlmRequest>();
   /** Sessions that wait for an aux slot, first come, first served: ranks that act alike give slots to the same requests. */
   readonly #auxWaiters = new Set<RxSession>();
-
   /** Those for which something is due have it in portions, which the next sweep waits for. */
   #sweeping: Promise<void> | null = null;
 
