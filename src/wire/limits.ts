@@ -34,7 +34,7 @@ export const MAX_ORDINAL = 0x7fff_ffff;
 
 /**
  * Who waits for a socket looks at it by himself again after this. ZeroMQ tells once that a socket can be read or written, and whoever asks it
- * anything in that instant takes the news away: with a receive and a send waiting at one socket, as ours do, the binding can miss it, and the
- * connection would stand still until its peer is taken for dead.
+ * anything in that instant takes the news away. A receive and a send wait at one socket of ours: should the binding miss such news, the connection
+ * would stand still until its peer is taken for dead.
  */
 export const LOOK_AGAIN_MS = 250;

@@ -2,7 +2,7 @@ import { connect } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
 import { Dealer } from 'zeromq';
 import { ConfigError, StateError } from '../../src/errors.js';
-import { MAX_FRAME_BYTES } from '../../src/wire/limits.js';
+import { LOOK_AGAIN_MS, MAX_FRAME_BYTES } from '../../src/wire/limits.js';
 import { ZeromqMessenger, type ZeromqMessengerOptions } from '../../src/wire/zeromq-messenger.js';
 import { Collector, HANG_LIMIT_MS, until, withDeadline } from '../support/deadline.js';
 import { ownAddress } from '../support/own-address.js';
@@ -139,6 +139,22 @@ describe('a peer that cannot be had', () => {
     const received = new Collector<Uint8Array>();
     b.onFrame(received.push);
     expect(texts(await received.waitFor(1))).toEqual(['first']);
+  });
+
+  it('those who wait at a socket look at it again: nothing is lost by that, and nothing comes twice', async () => {
+    const lookedAgain = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 3 * LOOK_AGAIN_MS));
+    const { host, port, endpoint } = await ownAddress();
+    const a = await openMessenger();
+    for (const text of ['first', 'second']) a.send(endpoint, bytes(text));
+    await lookedAgain();
+    const b = await openMessenger({ host, port });
+    const received = new Collector<Uint8Array>();
+    b.onFrame(received.push);
+    await received.waitFor(2);
+    await lookedAgain();
+    a.send(endpoint, bytes('third'));
+    expect(texts(await received.waitFor(3))).toEqual(['first', 'second', 'third']);
+    expect(Object.values(a.counts().framesDropped).every((count) => count === 0)).toBe(true);
   });
 
   it('a name that does not resolve is counted, and the next frame asks again', async () => {

@@ -19,6 +19,8 @@ async function run(args) {
   args = args.filter((arg) => arg !== '--short-turns');
   const kit = await openKit({ shortTurns });
   if (args.includes('--mutants')) {
+    if (shortTurns)
+      throw new RangeError('--short-turns does not go with --mutants: each of those is a build of its own');
     const { values } = parseArgs({
       args,
       options: {

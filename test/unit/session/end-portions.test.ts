@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { ReceivedMessage } from '../../../src/wire/messages.js';
 import { type Rank, type RankRequest, RankWorld } from '../../sim-lite/rank-world.js';
-import { spendPortions } from './spent-clock.js';
+import { spendPortions } from '../../sim-lite/spent-clock.js';
 
 const COUNT = 5;
 const FIRST_RID = 1n << 42n;

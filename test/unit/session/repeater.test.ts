@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { REPEAT_FIRST_MS, Repeater } from '../../../src/session/repeater.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
-import { spendPortions } from './spent-clock.js';
+import { spendPortions } from '../../sim-lite/spent-clock.js';
 
 describe('repeats that are due together', () => {
   it('take several timers when there are many, in their order, each once', () => {
