@@ -55,22 +55,13 @@ function runCmakeJs() {
   const env = { ...process.env };
   for (const name of Object.keys(env)) if (/^npm_config_cmake_/i.test(name)) delete env[name];
   const parallel = String(Math.max(1, Math.min(os.availableParallelism(), 8)));
-  const args = [
-    cmakeJs,
-    'build',
-    '--directory',
-    root,
-    '--out',
-    cmakeDir,
-    '--config',
-    'Release',
-    '--parallel',
-    parallel,
-    '--log-level',
-    'warn',
-  ];
-  const result = spawnSync(process.execPath, args, { cwd: root, env, stdio: ['ignore', 'inherit', 'inherit'] });
-  if (result.status !== 0) throw new BuildError('the compiler output above says what went wrong');
+  const common = ['--directory', root, '--out', cmakeDir, '--config', 'Release', '--log-level', 'warn'];
+  // Always both: `build` alone would go on with what was found when the folder was made, and never see an nvcc that came later.
+  for (const command of [['configure'], ['build', '--parallel', parallel]]) {
+    const args = [cmakeJs, ...command, ...common];
+    const result = spawnSync(process.execPath, args, { cwd: root, env, stdio: ['ignore', 'inherit', 'inherit'] });
+    if (result.status !== 0) throw new BuildError('the compiler output above says what went wrong');
+  }
 }
 
 /** Renamed into place, so that a process that has the old file loaded keeps it whole. */

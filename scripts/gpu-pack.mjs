@@ -32,6 +32,15 @@ function put(stage, path, remedy) {
   cpSync(from, join(stage, path), { recursive: true, dereference: true });
 }
 
+/** Nothing on a GPU host can add them. */
+async function requireKernels() {
+  const { capabilities } = await import('../dist/index.js');
+  if ((await capabilities()).cuda.hasKernels) return;
+  throw new PackError(
+    'the addon has no GPU kernels: put nvcc on the PATH or run node scripts/fetch-nvcc.mjs, then npm run build:addon',
+  );
+}
+
 /** Builds of a dependency for other systems than the one packed for. */
 function isForeign(path) {
   return /\/(?:darwin|win32)(?:\/|$)|\/linux\/(?!x64)[^/]+(?:\/|$)|-musl(?:-|\/|$)|\/musl(?:\/|$)/.test(path);
@@ -82,7 +91,7 @@ function describe() {
   return { version, commit: isClean ? commit : `${commit}, with changes`, node: process.version };
 }
 
-function main() {
+async function main() {
   if (process.platform !== 'linux' || process.arch !== 'x64') throw new PackError('archives are made on linux x64');
   const out = resolve(process.argv[2] ?? join(ROOT, `.gpu/${NAME}.tar.xz`));
   const scratch = mkdtempSync(join(tmpdir(), 'gpu-pack-'));
@@ -91,6 +100,7 @@ function main() {
     mkdirSync(stage);
     put(stage, 'dist', 'run npm run build');
     put(stage, 'build/Release/kv_transceiver.node', 'run npm run build');
+    await requireKernels();
     const scripts = ['gpu-test.sh', 'gpu-test.mjs', 'gpu-runs.mjs'].map((name) => `scripts/${name}`);
     for (const path of ['package.json', 'binding.gyp', ...scripts, 'test/gpu']) put(stage, path, 'check it out');
     putDependencies(stage);
@@ -106,7 +116,7 @@ function main() {
 }
 
 try {
-  main();
+  await main();
 } catch (error) {
   if (!(error instanceof PackError)) throw error;
   console.error(`gpu-pack: ${error.message}`);

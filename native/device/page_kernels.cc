@@ -46,7 +46,7 @@ Status PageKernels::load(std::shared_ptr<const CudaContext> context, std::unique
   if (kernel_image().empty()) {
     return Status(StatusCode::kCapability,
                   "this build has no GPU kernels: it was made without nvcc; install a prebuilt package, or put nvcc on "
-                  "the PATH (or run scripts/fetch-nvcc.mjs) and build again");
+                  "the PATH (or run scripts/fetch-nvcc.mjs) and run `npm run build:addon` in the package folder");
   }
   std::unique_ptr<PageKernels> made(new PageKernels(std::move(context)));
   const CurrentContext current(*made->context_);
