@@ -31,13 +31,14 @@ describe('bench sessions', () => {
     const output = JSON.parse(stdout) as BenchOutput<SessionsRow>;
     expect(output).toMatchObject({ schema: 1, bench: 'sessions', settings: { sessions: [1, 40] }, interrupted: false });
     expect(output.results.map(({ variant, sessions, failed, lost }) => [variant, sessions, failed, lost])).toEqual([
+      ['nothing', 0, 0, 0],
       ['sessions', 1, 0, 0],
       ['sessions', 40, 0, 0],
       ['executor', 8, 0, 0],
       ['executor-overlap', 8, 0, 0],
     ]);
-    for (const { requests, turns } of output.results) {
-      expect(requests).toBeGreaterThan(0);
+    for (const { variant, requests, turns } of output.results) {
+      if (variant !== 'nothing') expect(requests).toBeGreaterThan(0);
       expect(turns.wallMs?.max).toBeGreaterThan(0);
       // Nobody has more of one core than there was.
       if (turns.cpuMs !== null) expect(turns.cpuMs.max).toBeLessThanOrEqual(turns.wallMs?.max as number);
@@ -48,8 +49,8 @@ describe('bench sessions', () => {
   });
 
   it('judges lost and failed requests always, figures only when asked to', () => {
-    const failing = (row: SessionsRow, judge: boolean): readonly string[] =>
-      checksOf(row, judge).flatMap(({ name, met, judged }) => (judged && !met ? [name] : []));
+    const failing = (row: SessionsRow, judge: boolean, standstillMs = 0): readonly string[] =>
+      checksOf(row, standstillMs, judge).flatMap(({ name, met, judged }) => (judged && !met ? [name] : []));
     expect(failing(ROW, true)).toEqual([]);
     expect(failing({ ...ROW, lost: 1 }, false)).toEqual(['lostRequests']);
     expect(failing({ ...ROW, failed: 1 }, false)).toEqual(['failedRequests']);
@@ -58,7 +59,13 @@ describe('bench sessions', () => {
     expect(failing(slow, true)).toEqual(['loopDelayP99Ms', 'heapBytesPerSession']);
     const held: SessionsRow = { ...ROW, turns: { ...ROW.turns, cpuMs: { min: 0, p50: 1, p90: 2, p99: 5.1, max: 9 } } };
     expect(failing(held, true)).toEqual(['turnCpuP99Ms']);
-    expect(failing({ ...ROW, turns: { ...ROW.turns, longestOwnMs: 5.1 } }, true)).toEqual(['longestOwnTurnMs']);
+    const long = { ...ROW, turns: { ...ROW.turns, longestOwnMs: 5.1 } };
+    expect(failing(long, true)).toEqual(['longestOwnTurnMs']);
+    expect(failing(long, true, 5)).toEqual(['longestOwnTurnMs']);
+    // The machine itself stands still for longer.
+    expect(failing(long, true, 5.1)).toEqual([]);
+    expect(failing({ ...long, lost: 1 }, true, 5.1)).toEqual(['lostRequests']);
+    expect(checksOf({ ...ROW, variant: 'nothing' }, 5.1, true)).toEqual([]);
     expect(failing({ ...ROW, turns: { ...ROW.turns, cpuMs: null, waitedForCoreShare: null } }, true)).toEqual([]);
     const executor: SessionsRow = { ...ROW, variant: 'executor', requestsPerSecond: 1999, heapBytesPerSession: null };
     expect(failing(executor, true)).toEqual(['requestsPerSecond']);

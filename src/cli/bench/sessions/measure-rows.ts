@@ -1,3 +1,4 @@
+import { type Clock, SystemClock } from '../../../clock.js';
 import { TransferTimeoutError } from '../../../errors.js';
 import type { StepSchedule } from '../../../executor/executor-options.js';
 import { heapInUse } from '../heap-use.js';
@@ -22,10 +23,10 @@ const FEWEST_WEIGHED = 1000;
 
 export interface SessionsRow {
   /**
-   * `sessions`: requests in the middle of their transfer; `executor`: requests that go through two executors as fast as they can, with a model
-   * that takes no time; `executor-overlap`: the same with the overlap schedule.
+   * `nothing`: turns of an event loop that does nothing; `sessions`: requests in the middle of their transfer; `executor`: requests that go
+   * through two executors as fast as they can, with a model that takes no time; `executor-overlap`: the same with the overlap schedule.
    */
-  readonly variant: 'sessions' | 'executor' | 'executor-overlap';
+  readonly variant: 'nothing' | 'sessions' | 'executor' | 'executor-overlap';
   /** Requests that are live at once. Each has two sessions, one on either side, in the same event loop. */
   readonly sessions: number;
   /** Requests that ended in the measured time. */
@@ -39,6 +40,21 @@ export interface SessionsRow {
   readonly heapBytesPerSession: number | null;
   /** CPU time of the whole process (native threads too) over the measured time. */
   readonly cpuShare: number;
+}
+
+/** What the machine alone does to a busy loop: a virtual one may stand still for longer than any of its processes works. */
+export async function measureNothing(durationMs: number): Promise<SessionsRow> {
+  let isOn = true;
+  const turn = (): void => {
+    if (isOn) setImmediate(turn);
+  };
+  turn();
+  try {
+    const measured = await measureLoad(new SystemClock(), durationMs, { completed: 0 }, () => 0);
+    return { variant: 'nothing', sessions: 0, ...measured, failed: 0, lost: 0, heapBytesPerSession: null };
+  } finally {
+    isOn = false;
+  }
 }
 
 export async function measureSessions(count: number, rate: number, durationMs: number): Promise<SessionsRow> {
@@ -65,7 +81,7 @@ export async function measureSessions(count: number, rate: number, durationMs: n
       const heapBytes = heapInUse() - heapBefore;
       const heapBytesPerSession = count < FEWEST_WEIGHED ? null : heapBytes / (2 * count);
 
-      const measured = await measureLoad(context, durationMs, sessions, (elapsedMs, asked) => {
+      const measured = await measureLoad(context.clock, durationMs, sessions, (elapsedMs, asked) => {
         const due = Math.floor((elapsedMs * rate) / 1000);
         return asked + sessions.replaceOldest(due - asked);
       });
@@ -93,7 +109,7 @@ export async function measureExecutor(
     const load = new ExecutorLoad(context, generation, { chunkTokens: CHUNK_TOKENS, concurrency, schedule });
     load.start(concurrency);
     await pause(context, WARM_UP_MS);
-    const measured = await measureLoad(context, durationMs, load, () => 0);
+    const measured = await measureLoad(context.clock, durationMs, load, () => 0);
     const lost = await load.close(SETTLE_LIMIT_MS);
     return {
       variant: schedule === 'plain' ? 'executor' : 'executor-overlap',
@@ -110,7 +126,7 @@ type Measured = Pick<SessionsRow, 'requests' | 'requestsPerSecond' | 'loopDelayM
 
 /** @param pace called every few ms with the time that has passed and what it returned before: how many requests it has ended so far */
 async function measureLoad(
-  { clock }: SessionServer,
+  clock: Clock,
   durationMs: number,
   load: { readonly completed: number },
   pace: (elapsedMs: number, asked: number) => number,
