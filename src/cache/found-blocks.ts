@@ -2,8 +2,21 @@ import type { GroupPages } from './group-pages.js';
 
 /** Of a block that is in neither place. */
 export const ABSENT = -1;
-/** Of a block that is on the host only. */
-export const OFFLOADED = -2;
+/** Below any other place: see `offloadedIn`. */
+const OFFLOADED = -2;
+
+/** Place of a block that is in a slot of the host only; and back. */
+export function offloadedIn(hostSlot: number): number {
+  return OFFLOADED - hostSlot;
+}
+
+export function isOffloaded(place: number): boolean {
+  return place <= OFFLOADED;
+}
+
+export function hostSlotOf(place: number): number {
+  return OFFLOADED - place;
+}
 
 /** Numbers of one block, side by side. */
 const FIELDS = 3;
@@ -41,7 +54,7 @@ export class FoundBlocks {
     return this.pages.group.windowSize !== null;
   }
 
-  /** False: none of the blocks that were looked up is OFFLOADED. */
+  /** False: none of the blocks that were looked up is offloaded. */
   get hasOffloaded(): boolean {
     return this.#offloaded > 0;
   }
@@ -58,9 +71,21 @@ export class FoundBlocks {
   lookUp(hashes: readonly string[], longest: number): number {
     if (this.#hashes === hashes && this.pages.contentVersion !== this.#version) this.#lookAgain(hashes);
     this.#areCostsCounted = false;
-    const known = this.lookAhead(hashes, longest, longest) as number;
+    return this.lookAhead(hashes, longest, longest) as number;
+  }
+
+  /** The prompt was taken, or is not asked about again. */
+  forget(): void {
     this.#hashes = null;
-    return known;
+  }
+
+  /** A block of a prompt has come from the host to the device. Whoever asks about another prompt now learns nothing of it. */
+  moved(hashes: readonly string[], ordinal: number, slot: number): void {
+    if (this.#hashes !== hashes || ordinal >= this.#end || !isOffloaded(this.#places[ordinal] as number)) return;
+    this.#places[ordinal] = slot;
+    this.#numbers[ordinal * FIELDS + GENERATION] = this.pages.slots.generationOf(slot);
+    this.#offloaded -= 1;
+    this.#areCostsCounted = false;
   }
 
   /** The last absent block that a match of `blocks` blocks needs; -1: none. */
@@ -90,14 +115,24 @@ export class FoundBlocks {
     return !this.hasOffloaded || this.costOf(blocks) <= this.pages.slots.available;
   }
 
-  /** Of each block its slot on the device, OFFLOADED or ABSENT. A view, good until the next look-up. */
+  /** Of each block its slot on the device, `offloadedIn` one of the host, or ABSENT. A view, good until the next look-up. */
   places(begin: number, end: number): Int32Array {
     return this.#places.subarray(begin, end);
   }
 
   #find(hash: string): number {
     const { slots, host } = this.pages;
-    return slots.find(hash) ?? (host !== null && host.find(hash) !== null ? OFFLOADED : ABSENT);
+    const slot = slots.find(hash);
+    if (slot !== null) return slot;
+    const hostSlot = host?.find(hash) ?? null;
+    return hostSlot === null ? ABSENT : offloadedIn(hostSlot);
+  }
+
+  /** Whether `#find` would say the same of a block that it said of it before, mostly without looking for it. */
+  #isStill(place: number, ordinal: number, hash: string): boolean {
+    const { slots, host } = this.pages;
+    if (place >= 0) return slots.generationOf(place) === this.#numbers[ordinal * FIELDS + GENERATION];
+    return isOffloaded(place) && host?.holds(hostSlotOf(place), hash) === true && slots.find(hash) === null;
   }
 
   #begin(hashes: readonly string[]): void {
@@ -110,12 +145,11 @@ export class FoundBlocks {
   /** Content came or went since the first block was looked up. */
   #lookAgain(hashes: readonly string[]): void {
     const end = this.#end;
-    const { slots } = this.pages;
     this.#begin(hashes);
     for (let ordinal = 0; ordinal < end; ordinal++) {
       const place = this.#places[ordinal] as number;
-      const isThere = place >= 0 && slots.generationOf(place) === this.#numbers[ordinal * FIELDS + GENERATION];
-      if (!this.#keep(isThere ? place : this.#find(hashes[ordinal] as string))) return;
+      const hash = hashes[ordinal] as string;
+      if (!this.#keep(this.#isStill(place, ordinal, hash) ? place : this.#find(hash))) return;
     }
   }
 
@@ -126,7 +160,7 @@ export class FoundBlocks {
     const at = this.#end * FIELDS;
     const numbers = this.#numbers;
     if (place >= 0) numbers[at + GENERATION] = this.pages.slots.generationOf(place);
-    else if (place === OFFLOADED) this.#offloaded++;
+    else if (isOffloaded(place)) this.#offloaded++;
     const lastAbsent = this.#end === 0 ? -1 : (numbers[at - FIELDS + LAST_ABSENT] as number);
     numbers[at + LAST_ABSENT] = place === ABSENT ? this.#end : lastAbsent;
     this.#places[this.#end++] = place;
@@ -138,7 +172,7 @@ export class FoundBlocks {
     let cost = 0;
     for (let ordinal = 0; ordinal < this.#end; ordinal++) {
       const place = this.#places[ordinal] as number;
-      if (place === OFFLOADED || (place >= 0 && slots.isIdle(place))) cost++;
+      if (isOffloaded(place) || (place >= 0 && slots.isIdle(place))) cost++;
       this.#numbers[ordinal * FIELDS + COST_SO_FAR] = cost;
     }
     this.#areCostsCounted = true;

@@ -107,6 +107,15 @@ export class GroupPages {
     this.#fill(slot, this.#moves.add({ kind: 'onboard', group: this.#index, hostSlot, slot, tokenCount }));
   }
 
+  /** Held content of the host, into a slot of its own that one request owns. The host keeps it too. */
+  fetch(host: HostTier, hostSlot: number, hash: string): number {
+    const slot = this.slots.allocate();
+    this.onboard(hostSlot, slot, this.group.tokensPerBlock);
+    this.publish(slot, hash);
+    host.unhold(hostSlot);
+    return slot;
+  }
+
   /** Takes the first tokens of a slot over into an allocated one. */
   copy(fromSlot: number, toSlot: number, tokenCount: number): void {
     const batch = this.#moves.add({ kind: 'copy', group: this.#index, fromSlot, toSlot, tokenCount });

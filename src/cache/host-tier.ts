@@ -35,6 +35,16 @@ export class HostTier {
     return this.#slotOf.find(hash);
   }
 
+  /** Whether the slot holds that content: what `find` would say, without looking for it. */
+  holds(slot: number, hash: string): boolean {
+    return this.#hashOf[slot] === hash;
+  }
+
+  /** Slots that `store` can give away now. */
+  get available(): number {
+    return this.#free.length + this.#idle.size;
+  }
+
   /**
    * A place for content that is not here yet; gives up the longest unused content when no slot is free.
    * @returns the slot and the content that had to go, or null when all content is held
@@ -56,15 +66,19 @@ export class HostTier {
   }
 
   /** Keeps content from being given up until `unhold`. Held once at most. */
-  hold(hash: string): number {
-    const slot = this.find(hash);
-    if (slot === null) throw new InternalError('host content to hold is not there');
+  hold(slot: number): void {
+    if (this.#hashOf[slot] === undefined) throw new InternalError(`host slot ${slot} has no content to hold`);
     this.#idle.remove(slot);
-    return slot;
   }
 
   /** Content that was held is the most recently used. */
   unhold(slot: number): void {
+    this.#idle.add(slot);
+  }
+
+  /** Content that nobody holds becomes the most recently used. */
+  touch(slot: number): void {
+    this.#idle.remove(slot);
     this.#idle.add(slot);
   }
 

@@ -93,6 +93,14 @@ export interface KvCacheManager {
   lookAhead?(prompt: CachePrompt, blocks: number): boolean;
 
   /**
+   * Brings at most `blocks` blocks per layer group of a prompt that `addRequest` is given next, with the same array of hashes and after `lookAhead`, from
+   * the host to the device, so that admitting it fetches few of them itself. They are content that nobody owns, whether the prompt is admitted or not.
+   * Absent: `addRequest` fetches all.
+   * @returns true when none is left, or there is no room for all of them
+   */
+  fetchAhead?(prompt: CachePrompt, blocks: number): boolean;
+
+  /**
    * Admits a request and matches its prefix against reusable blocks, those in host memory included.
    * @returns tokens already present, always < `promptLen` so that one token is left to compute; a multiple of `tokensPerBlock` unless the
    *   manager reuses parts of blocks. They may be read once `pagesReady` says so

@@ -108,6 +108,13 @@ export abstract class PagedCacheManager implements KvCacheManager {
     return this.#reuse.lookAhead(prompt, blocks);
   }
 
+  fetchAhead(prompt: CachePrompt, blocks: number): boolean {
+    this.#checkPrompt(prompt);
+    const isDone = this.#reuse.fetchAhead(prompt, blocks);
+    this.#moves.flush();
+    return isDone;
+  }
+
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
     if (this.#residents.has(request)) throw new ArgumentError(`request ${request} is already in the cache`);
     if (this.#pins.has(request)) throw new ArgumentError(`request ${request} is still pinned by an earlier transfer`);

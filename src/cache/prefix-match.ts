@@ -39,6 +39,11 @@ export class PrefixMatcher {
     return blocks;
   }
 
+  /** Ends what `lookAhead` and `match` remember of a prompt. */
+  forget(): void {
+    for (const found of this.#found) found.forget();
+  }
+
   foundIn(group: number): FoundBlocks {
     return this.#found[group] as FoundBlocks;
   }

@@ -1,6 +1,7 @@
 import { blocksFilledBy } from '../geometry/bounds.js';
 import type { BlockTable } from './block-table.js';
-import { type FoundBlocks, matchBegin, OFFLOADED } from './found-blocks.js';
+import { FetchAhead } from './fetch-ahead.js';
+import { type FoundBlocks, hostSlotOf, isOffloaded, matchBegin } from './found-blocks.js';
 import type { BlockPlace, GroupPages } from './group-pages.js';
 import type { CachePrompt } from './kv-cache-manager.js';
 import type { PartialIndex, PartialMatch } from './partial-index.js';
@@ -26,14 +27,6 @@ export interface TakenPrefix {
   readonly contentAfter: number;
 }
 
-/** Blocks that are held one after the other. */
-interface HeldBlocks {
-  /** See `FoundBlocks.places`. */
-  readonly places: Int32Array;
-  /** Of those that are offloaded, in their order. */
-  readonly hostSlots: readonly number[];
-}
-
 /** Held content: on the device by one more owner, else in host memory. */
 type Source = { readonly slot: number } | { readonly hostSlot: number };
 
@@ -50,6 +43,7 @@ export class PrefixReuse {
   readonly #matcher: PrefixMatcher;
   readonly #parts: PartialIndex | null;
   readonly #tokensPerBlock: number;
+  #fetching: FetchAhead | null = null;
 
   constructor(groups: readonly GroupPages[], parts: PartialIndex | null, tokensPerBlock: number) {
     this.isPossible = groups.every((pages) => !pages.isState);
@@ -102,8 +96,22 @@ export class PrefixReuse {
     return this.#matcher.lookAhead(prompt.blockHashes, this.#mostBlocks(prompt), blocks);
   }
 
+  /** Brings `blocks` more blocks of a prompt that is taken next, in each group, from the host. @returns true when none is left that it may bring */
+  fetchAhead(prompt: CachePrompt, blocks: number): boolean {
+    const { blockHashes } = prompt;
+    if (this.#fetching?.hashes !== blockHashes) {
+      const found = this.#matcher.match(blockHashes, this.#mostBlocks(prompt));
+      this.#fetching = FetchAhead.begin(this.#groups, this.#matcher, blockHashes, found, blocks);
+    }
+    const isDone = this.#fetching?.step(blocks) ?? true;
+    if (isDone) this.#fetching = null;
+    return isDone;
+  }
+
   #match(prompt: CachePrompt): number {
-    return this.#matcher.match(prompt.blockHashes, this.#mostBlocks(prompt));
+    const blocks = this.#matcher.match(prompt.blockHashes, this.#mostBlocks(prompt));
+    this.#matcher.forget();
+    return blocks;
   }
 
   /** One token must be left to compute, or no forward would produce the first output token. */
@@ -139,13 +147,14 @@ export class PrefixReuse {
     const sinkEnd = Math.min(pages.sinkBlocks, blocks);
     const begin = matchBegin(pages, blocks);
     const found = this.#matcher.foundIn(group);
-    const heldSinks = hold(found, hashes, 0, sinkEnd);
-    const held = hold(found, hashes, begin, blocks);
+    const sinks = hold(found, 0, sinkEnd);
+    const run = hold(found, begin, blocks);
     const partSource = part === null ? null : holdContent(pages, part.hash);
 
-    table.append(this.#fetched(pages, heldSinks, hashes, 0));
+    const isOnDevice = !found.hasOffloaded;
+    table.append(isOnDevice ? sinks : fetched(pages, sinks, hashes, 0));
     table.advanceTo(begin);
-    table.append(this.#fetched(pages, held, hashes, begin));
+    table.append(isOnDevice ? run : fetched(pages, run, hashes, begin));
     if (part === null || partSource === null) return table;
     const slot = pages.slots.allocate();
     if ('slot' in partSource) {
@@ -158,44 +167,38 @@ export class PrefixReuse {
     table.push(slot);
     return table;
   }
-
-  /** The device slots of held blocks, the first of which is `begin`. */
-  #fetched(pages: GroupPages, { places, hostSlots }: HeldBlocks, hashes: readonly string[], begin: number): Int32Array {
-    if (hostSlots.length === 0) return places;
-    let next = 0;
-    return places.map((place, index) =>
-      place === OFFLOADED ? this.#fetch(pages, hashes[begin + index] as string, hostSlots[next++] as number) : place,
-    );
-  }
-
-  /** Held content of the host into a slot of its own. */
-  #fetch(pages: GroupPages, hash: string, hostSlot: number): number {
-    const slot = pages.slots.allocate();
-    pages.onboard(hostSlot, slot, this.#tokensPerBlock);
-    pages.publish(slot, hash);
-    pages.host?.unhold(hostSlot);
-    return slot;
-  }
 }
 
-/** Keeps blocks `[begin, end)` where they are. */
-function hold(found: FoundBlocks, hashes: readonly string[], begin: number, end: number): HeldBlocks {
+/** Keeps blocks `[begin, end)` where they are. @returns their places, as long as nothing else is looked up */
+function hold(found: FoundBlocks, begin: number, end: number): Int32Array {
   const { slots, host } = found.pages;
   const places = found.places(begin, end);
-  const hostSlots: number[] = [];
   if (!found.hasOffloaded) slots.shareAll(places);
   else {
-    places.forEach((place, index) => {
-      if (place === OFFLOADED) hostSlots.push(host?.hold(hashes[begin + index] as string) as number);
+    for (const place of places) {
+      if (isOffloaded(place)) host?.hold(hostSlotOf(place));
       else slots.share(place);
-    });
+    }
   }
-  return { places, hostSlots };
+  return places;
+}
+
+/** The device slots of held blocks, the first of which is `begin`. */
+function fetched(pages: GroupPages, places: Int32Array, hashes: readonly string[], begin: number): Int32Array {
+  const { host } = pages;
+  if (host === null) return places;
+  return places.map((place, index) =>
+    isOffloaded(place) ? pages.fetch(host, hostSlotOf(place), hashes[begin + index] as string) : place,
+  );
 }
 
 function holdContent(pages: GroupPages, hash: string): Source {
   const slot = pages.slots.find(hash);
-  if (slot === null) return { hostSlot: pages.host?.hold(hash) as number };
+  if (slot === null) {
+    const hostSlot = pages.host?.find(hash) as number;
+    pages.host?.hold(hostSlot);
+    return { hostSlot };
+  }
   pages.slots.share(slot);
   return { slot };
 }

@@ -83,6 +83,17 @@ export class SlotPool {
     return this.#useOf(slot) < OWNER && this.#pinsOf(slot) === 0;
   }
 
+  /** Slots that hold nothing. */
+  get freeCount(): number {
+    return this.#freeCount;
+  }
+
+  /** Content that nobody holds becomes the most recently used. */
+  touch(slot: number): void {
+    this.#reusable.remove(slot);
+    this.#reusable.add(slot);
+  }
+
   /** One more request owns a slot that `find` returned. */
   share(slot: number): void {
     if (this.isIdle(slot)) this.#reusable.remove(slot);

@@ -56,6 +56,10 @@ export class StageCache implements KvCacheManager {
     return this.whole.lookAhead?.(prompt, blocks) ?? true;
   }
 
+  fetchAhead(prompt: CachePrompt, blocks: number): boolean {
+    return this.whole.fetchAhead?.(prompt, blocks) ?? true;
+  }
+
   addRequest(request: RequestId, prompt: CachePrompt): { readonly prepopulatedLen: number } {
     return this.whole.addRequest(request, prompt);
   }

@@ -98,12 +98,16 @@ export class CacheAdmission implements CapacityPort {
     const { turns } = this.#options;
     const { layerGroups, tokensPerBlock } = this.#cache;
     // Bounded: who asks the manager about other prompts meanwhile makes it begin anew.
-    let portions = layerGroups.length * (1 + request.promptTokens.length / tokensPerBlock / BLOCKS_PER_LOOK);
+    const most = layerGroups.length * (1 + request.promptTokens.length / tokensPerBlock / BLOCKS_PER_LOOK);
+    const inPortions = async (isDone: () => boolean | undefined): Promise<void> => {
+      for (let portions = most; portions > 0 && isDone() === false; portions--)
+        if (turns.isSpent()) await turns.nextTurn();
+    };
     try {
       const prompt = this.#promptOf(request);
       this.#ahead = { request, prompt };
-      while (portions-- > 0 && this.#cache.lookAhead?.(prompt, BLOCKS_PER_LOOK) === false)
-        if (turns.isSpent()) await turns.nextTurn();
+      await inPortions(() => this.#cache.lookAhead?.(prompt, BLOCKS_PER_LOOK));
+      await inPortions(() => this.#cache.fetchAhead?.(prompt, BLOCKS_PER_LOOK));
     } catch {
       // `addRequest` is given the same, and what it throws ends the request.
     }

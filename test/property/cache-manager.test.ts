@@ -1,6 +1,7 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { CacheModel, type ModelRequest } from './cache-model.js';
+import { CacheModel } from './cache-model.js';
+import type { ModelRequest } from './model-geometry.js';
 
 const MAX_PROMPT = 20;
 
@@ -55,6 +56,37 @@ const history = fc.record({
   speculativeTokens: fc.oneof(fc.constant(0), fc.integer({ min: 1, max: 5 })),
   senderTokensPerBlock: fc.constantFrom(1, 1, 2, 3, 3, 6),
   steps: fc.array(step, { minLength: 5, maxLength: 60, size: 'max' }),
+});
+
+type Between = Parameters<CacheModel['add']>[2];
+
+/** Prompts that share nothing, and do not all fit the device. */
+const visitor = fc.record({
+  family: fc.integer({ min: 1, max: 4 }),
+  promptLen: fc.integer({ min: 1, max: 36 }),
+  /** Until the round is over. */
+  stays: fc.boolean(),
+});
+type Visitor = typeof visitor extends fc.Arbitrary<infer T> ? T : never;
+const roomy = fc
+  .record({
+    window: fc.option(fc.integer({ min: 1, max: 30 }), { freq: 3 }),
+    sinkTokens: fc.oneof(fc.constant(0), fc.integer({ min: 1, max: 7 })),
+    slotCount: fc.integer({ min: 12, max: 20 }),
+    hostSlotCount: fc.integer({ min: 6, max: 48 }),
+    isState: fc.constant(false),
+  })
+  .map((shape) => (shape.window === null ? { ...shape, sinkTokens: 0 } : shape));
+const visits = fc.record({
+  groups: fc.oneof(fc.tuple(roomy), fc.tuple(roomy, roomy)),
+  seed: fc.nat(),
+  rounds: fc.array(
+    fc.record({
+      visitor,
+      others: fc.oneof(fc.constant([]), fc.array(fc.option(visitor, { nil: undefined }), { maxLength: 4 })),
+    }),
+    { minLength: 4, maxLength: 16, size: 'max' },
+  ),
 });
 
 async function play(model: CacheModel, action: Step): Promise<void> {
@@ -147,7 +179,38 @@ describe.each([
       { numRuns: 300 },
     );
     // The histories reach what they are there to test. (Failures in the right moment are rare; the conformance suite has them all.)
-    const { failed: _, ...reached } = seen;
+    const { failed: _, ahead: __, ...reached } = seen;
     for (const [name, count] of Object.entries(reached)) expect(count, name).toBeGreaterThan(3);
+  });
+
+  it('agrees with it over prompts that are brought ahead, while others come and go', { timeout: 120_000 }, async () => {
+    let [ahead, alone] = [0, 0];
+    await fc.assert(
+      fc.asyncProperty(visits, async ({ groups, seed, rounds }) => {
+        const rest = { partialReuse: false, speculativeTokens: 0, senderTokensPerBlock: 1 };
+        const model = new CacheModel({ reserving, groups, seed, ...rest });
+        const visit = async ({ family, promptLen, stays }: Visitor, between: Between): Promise<void> => {
+          const id = await model.add(new Array<number>(promptLen).fill(family), false, between);
+          if (id === null) return;
+          if (model.grow(id, promptLen)) await model.fill(id, promptLen);
+          if (!stays) model.free(id);
+        };
+        for (const { visitor, others } of rounds) {
+          const before = model.seen.ahead;
+          await visit(visitor, async (portion) => {
+            const other = others[portion];
+            if (other !== undefined) await visit(other, null);
+          });
+          model.check(0, 0);
+          for (const id of [...model.requests.keys()]) model.free(id);
+          if (others.length === 0) alone += model.seen.ahead - before;
+        }
+        ahead += model.seen.ahead;
+        await model.memory.runAll();
+      }),
+      { numRuns: 300 },
+    );
+    expect(ahead).toBeGreaterThan(300);
+    expect(alone).toBeGreaterThan(100);
   });
 });

@@ -9,46 +9,16 @@ import {
 } from '../../src/cache/index.js';
 import { RequestTooLargeError } from '../../src/errors.js';
 import { CacheMemory } from '../conformance/cache-memory.js';
-
-export const TPB = 3;
-
-export interface ModelGroup {
-  readonly window: number | null;
-  readonly sinkTokens: number;
-  readonly slotCount: number;
-  readonly hostSlotCount: number;
-  readonly isState: boolean;
-}
-
-export interface ModelOptions {
-  readonly reserving: boolean;
-  readonly groups: readonly ModelGroup[];
-  readonly seed: number;
-  readonly partialReuse: boolean;
-  readonly speculativeTokens: number;
-  /** Block size of whoever sends; 1 = unknown. */
-  readonly senderTokensPerBlock: number;
-}
-
-export interface ModelRequest {
-  readonly tokens: readonly number[];
-  readonly promptLen: number;
-  readonly receives: boolean;
-  /** Newest batch of moves that its content came by; -1 = none. */
-  readonly broughtBy: number;
-  failed: boolean;
-  /** Per group: blocks that a transfer does not fill, or not whole. */
-  readonly unfilled: readonly Set<number>[];
-  computed: number;
-  /** Blocks that were asked for, and all blocks. */
-  end: number;
-  tableEnd: number;
-  /** Per group: ordinal -> slot. */
-  readonly blocks: readonly Map<number, number>[];
-}
-
-/** Content of a position is everything up to it; content of a block that of its last position. */
-type Content = string;
+import {
+  type Content,
+  contentOf,
+  ModelGeometry,
+  type ModelGroup,
+  type ModelOptions,
+  type ModelRequest,
+  ordinalOf,
+  TPB,
+} from './model-geometry.js';
 
 /**
  * What the pages of one cache hold and who holds them, kept the slow way: every question is answered by looking at everything. Each
@@ -59,8 +29,19 @@ export class CacheModel {
   readonly memory: CacheMemory;
   readonly requests = new Map<number, ModelRequest>();
   readonly pins = new Map<number, { readonly slots: Set<number>[]; readonly first: readonly number[] }>();
-  readonly seen = { hits: 0, parts: 0, onboarded: 0, offloaded: 0, refusals: 0, evictions: 0, gaps: 0, failed: 0 };
+  readonly seen = {
+    hits: 0,
+    parts: 0,
+    onboarded: 0,
+    offloaded: 0,
+    ahead: 0,
+    refusals: 0,
+    evictions: 0,
+    gaps: 0,
+    failed: 0,
+  };
   readonly #o: ModelOptions;
+  readonly #geometry: ModelGeometry;
   /** Per group: content that may be found, by slot. */
   readonly #published: Map<number, Content>[];
   readonly #onHost: Map<number, Content>[];
@@ -74,6 +55,7 @@ export class CacheModel {
 
   constructor(options: ModelOptions) {
     this.#o = options;
+    this.#geometry = new ModelGeometry(options);
     const { groups } = options;
     this.memory = new CacheMemory(
       TPB,
@@ -104,8 +86,15 @@ export class CacheModel {
     });
   }
 
-  /** @returns null for a prompt that can never fit */
-  async add(tokens: readonly number[], receives: boolean): Promise<number | null> {
+  /**
+   * @param between what others do between two portions of what is brought ahead; null: nobody brings anything ahead
+   * @returns null for a prompt that can never fit
+   */
+  async add(
+    tokens: readonly number[],
+    receives: boolean,
+    between: ((portion: number) => Promise<void>) | null = null,
+  ): Promise<number | null> {
     const promptLen = tokens.length;
     const id = this.#nextId++;
     const prompt: CachePrompt = {
@@ -114,10 +103,11 @@ export class CacheModel {
       tokens: Uint32Array.from(tokens),
       ...(receives ? { firstToken: promptLen } : {}),
     };
-    if (this.#neverFits(promptLen, receives)) {
+    if (this.#geometry.neverFits(promptLen, receives)) {
       expect(() => this.cache.addRequest(id, prompt)).toThrow(RequestTooLargeError);
       return null;
     }
+    if (between !== null) await this.#fetchAhead(tokens, prompt, 1 + (id % 3), between);
     const expected = this.#expectedHit(tokens, receives);
     expect(this.cache.locatePrefix(prompt).prepopulatedLen).toBe(expected.prepopulatedLen);
     // In portions or not: it is the same.
@@ -134,7 +124,7 @@ export class CacheModel {
       if (group.isState) return slots;
       for (let ordinal = 0; ordinal < end; ordinal++) {
         const isPart = hasPart && ordinal === end - 1;
-        if (!isPart && !this.#isSeen(index, ordinal, expected.blocks * TPB)) continue;
+        if (!isPart && !this.#geometry.isSeen(index, ordinal, expected.blocks * TPB)) continue;
         const [slot] = this.cache.getBlockIdsRange(id, index, ordinal, ordinal + 1).slots;
         expect(slot, `block ${ordinal} of the hit in group ${index}`).toBeDefined();
         slots.set(ordinal, slot as number);
@@ -179,6 +169,77 @@ export class CacheModel {
     return id;
   }
 
+  /**
+   * What is brought before the prompt is admitted is content that nobody holds; and as long as nobody else does anything, it costs the prompt nothing
+   * that it would have found.
+   */
+  async #fetchAhead(
+    tokens: readonly number[],
+    prompt: CachePrompt,
+    portion: number,
+    between: (portion: number) => Promise<void>,
+  ): Promise<void> {
+    const receives = prompt.firstToken !== undefined;
+    const found = this.#expectedHit(tokens, receives).blocks;
+    while (!this.cache.lookAhead(prompt, 2));
+    let isAlone = true;
+    for (let portions = 0; ; portions++) {
+      const { handed } = this.memory;
+      const isDone = this.cache.fetchAhead(prompt, portion);
+      if (handed.length > this.#handedBefore) {
+        if (portions === 0) this.#touchPrefix(tokens, found);
+        this.#noteBrought(tokens, found, portion);
+        this.seen.ahead++;
+        this.check(0, 0);
+      }
+      if (isAlone) expect(this.#expectedHit(tokens, receives).blocks).toBe(found);
+      if (isDone) return;
+      const before = this.#now;
+      await between(portions);
+      isAlone &&= this.#now === before;
+    }
+  }
+
+  /** The moves of one portion: each block comes into a slot that nothing was in, or the longest unused content. */
+  #noteBrought(tokens: readonly number[], blocks: number, portion: number): void {
+    const brought = this.#o.groups.map(() => 0);
+    for (const move of this.memory.handed[this.#handedBefore] as PageMove[]) {
+      if (move.kind === 'copy') throw new Error('a part of a block, before the prompt was admitted');
+      const { group, slot } = move;
+      if (move.kind === 'offload') {
+        this.#onHost[group]?.set(move.hostSlot, this.#published[group]?.get(slot) as Content);
+        this.seen.offloaded++;
+        continue;
+      }
+      const content = this.#onHost[group]?.get(move.hostSlot) as Content;
+      const ordinal = ordinalOf(content);
+      expect(content).toBe(contentOf(tokens, (ordinal + 1) * TPB));
+      expect(ordinal < blocks && this.#geometry.isSeen(group, ordinal, blocks * TPB)).toBe(true);
+      this.#handOut(group, slot);
+      this.#published[group]?.set(slot, content);
+      // Behind all others, which this portion may still evict.
+      this.#idleSince[group]?.set(slot, this.#now + 1);
+      this.#filledBy[group]?.set(slot, this.#handedBefore);
+      this.seen.onboarded++;
+      brought[group] = (brought[group] as number) + 1;
+    }
+    for (const count of brought) expect(count).toBeLessThanOrEqual(portion);
+    this.#now++;
+    this.#handedBefore++;
+    this.#evicted.clear();
+  }
+
+  #touchPrefix(tokens: readonly number[], blocks: number): void {
+    this.#now++;
+    this.#o.groups.forEach((_, index) => {
+      for (const [slot, content] of this.#published[index] ?? []) {
+        const ordinal = ordinalOf(content);
+        const isOwn = ordinal < blocks && content === contentOf(tokens, (ordinal + 1) * TPB);
+        if (isOwn && this.#geometry.isSeen(index, ordinal, blocks * TPB)) this.#noteIdle(index, slot);
+      }
+    });
+  }
+
   /** @returns whether the blocks exist now */
   grow(id: number, endToken: number): boolean {
     const request = this.requests.get(id) as ModelRequest;
@@ -196,14 +257,16 @@ export class CacheModel {
       if (group.isState) return { wanted: own.has(0) || tableEnd === 0 ? [] : [0], dropped: [] };
       const wanted: number[] = [];
       for (let ordinal = request.tableEnd; ordinal < tableEnd; ordinal++) {
-        if (this.#isSeen(index, ordinal, next)) wanted.push(ordinal);
+        if (this.#geometry.isSeen(index, ordinal, next)) wanted.push(ordinal);
       }
       // A reserving manager keeps what it has, unless the new blocks would not follow on it.
       const firstBehindSinks = wanted.find((ordinal) => ordinal * TPB >= group.sinkTokens) ?? tableEnd;
       const breaks = firstBehindSinks > Math.max(request.tableEnd, Math.ceil(group.sinkTokens / TPB));
       const dropped = [...own.keys()].filter(
         (ordinal) =>
-          grows && ordinal * TPB >= group.sinkTokens && (reserving ? breaks : !this.#isSeen(index, ordinal, next)),
+          grows &&
+          ordinal * TPB >= group.sinkTokens &&
+          (reserving ? breaks : !this.#geometry.isSeen(index, ordinal, next)),
       );
       return { wanted, dropped };
     });
@@ -243,7 +306,7 @@ export class CacheModel {
         this.#handOut(index, slot);
         own.set(ordinal, slot);
         const pin = this.pins.get(id);
-        if (pin !== undefined && this.#isPinned(index, ordinal, pin.first, request.promptLen))
+        if (pin !== undefined && this.#geometry.isPinned(index, ordinal, pin.first, request.promptLen))
           pin.slots[index]?.add(slot);
       }
     });
@@ -259,7 +322,7 @@ export class CacheModel {
     request.blocks.forEach((own, index) => {
       if (this.#o.groups[index]?.isState) return;
       for (const [ordinal, slot] of own) {
-        const isSent = !request.receives || this.#arrivesWhole(index, ordinal, request.promptLen);
+        const isSent = !request.receives || this.#geometry.arrivesWhole(index, ordinal, request.promptLen);
         if (from < request.promptLen && (ordinal + 1) * TPB > from && !isSent) request.unfilled[index]?.add(ordinal);
         if (request.unfilled[index]?.has(ordinal)) continue;
         const begin = Math.max(from, ordinal * TPB);
@@ -284,7 +347,7 @@ export class CacheModel {
       }
       if (this.#o.reserving || this.#o.groups[index]?.isState) return;
       for (const ordinal of [...own.keys()]) {
-        if (!this.#isSeen(index, ordinal, endToken)) this.#letGo(index, own, ordinal);
+        if (!this.#geometry.isSeen(index, ordinal, endToken)) this.#letGo(index, own, ordinal);
       }
     });
   }
@@ -309,7 +372,7 @@ export class CacheModel {
     const request = this.requests.get(id) as ModelRequest;
     const first = this.#o.groups.map((_, index) => {
       let ordinal = 0;
-      while (fromWindow && !this.#isInWindow(index, ordinal, request.promptLen)) ordinal++;
+      while (fromWindow && !this.#geometry.isInWindow(index, ordinal, request.promptLen)) ordinal++;
       return ordinal;
     });
     if (fromWindow) this.cache.pin(id, first);
@@ -318,7 +381,7 @@ export class CacheModel {
       (own, index) =>
         new Set(
           [...own]
-            .filter(([ordinal]) => this.#isPinned(index, ordinal, first, request.promptLen))
+            .filter(([ordinal]) => this.#geometry.isPinned(index, ordinal, first, request.promptLen))
             .map(([, slot]) => slot),
         ),
     );
@@ -407,19 +470,6 @@ export class CacheModel {
     }
   }
 
-  #neverFits(promptLen: number, receives: boolean): boolean {
-    const { reserving, speculativeTokens, groups } = this.#o;
-    const next = reserving ? (receives ? promptLen : 0) : promptLen;
-    return groups.some((group, index) => {
-      if (group.isState) return false;
-      let blocks = 0;
-      for (let ordinal = 0; ordinal * TPB < promptLen + speculativeTokens; ordinal++) {
-        if (this.#isSeen(index, ordinal, next)) blocks++;
-      }
-      return blocks > group.slotCount;
-    });
-  }
-
   #expectedHit(tokens: readonly number[], receives: boolean): { prepopulatedLen: number; blocks: number } {
     const { groups, partialReuse } = this.#o;
     if (groups.some((group) => group.isState)) return { prepopulatedLen: 0, blocks: 0 };
@@ -433,7 +483,8 @@ export class CacheModel {
       groups.map((_, index) => {
         let cost = 0;
         for (let ordinal = 0; ordinal < blocks; ordinal++) {
-          if (this.#isSeen(index, ordinal, blocks * TPB)) cost += costOf(index, contentOf(tokens, (ordinal + 1) * TPB));
+          if (this.#geometry.isSeen(index, ordinal, blocks * TPB))
+            cost += costOf(index, contentOf(tokens, (ordinal + 1) * TPB));
         }
         return cost;
       });
@@ -543,41 +594,4 @@ export class CacheModel {
     if (slot === undefined) throw new Error(`group ${index}: block ${ordinal} was not allocated`);
     return slot;
   }
-
-  /** Block of `ordinal` must exist for the token that follows `tokens` tokens. */
-  #isSeen(index: number, ordinal: number, tokens: number): boolean {
-    return ordinal * TPB < (this.#o.groups[index]?.sinkTokens ?? 0) || this.#isInWindow(index, ordinal, tokens);
-  }
-
-  /** Sinks are pinned wherever the window begins. */
-  #isPinned(index: number, ordinal: number, first: readonly number[], promptLen: number): boolean {
-    if (ordinal * TPB >= promptLen) return false;
-    return ordinal >= (first[index] as number) || ordinal * TPB < (this.#o.groups[index]?.sinkTokens ?? 0);
-  }
-
-  /** A sender sends each of its blocks that holds a sink token, or a position that the next token sees. */
-  #arrivesWhole(index: number, ordinal: number, promptLen: number): boolean {
-    const { window, sinkTokens } = this.#o.groups[index] as ModelGroup;
-    const size = this.#o.senderTokensPerBlock;
-    for (let position = ordinal * TPB; position < (ordinal + 1) * TPB; position++) {
-      const first = position - (position % size);
-      const last = first + size - 1;
-      if (window !== null && first >= sinkTokens && promptLen - last >= window) return false;
-    }
-    return true;
-  }
-
-  #isInWindow(index: number, ordinal: number, tokens: number): boolean {
-    const window = this.#o.groups[index]?.window ?? null;
-    for (let position = ordinal * TPB; position < (ordinal + 1) * TPB; position++) {
-      if (window === null || tokens - position < window) return true;
-    }
-    return false;
-  }
-}
-
-/** Generated tokens are nobody else's. */
-function contentOf(tokens: readonly number[], length: number, id?: number): Content {
-  const prompt = tokens.slice(0, length).join();
-  return length > tokens.length ? `${prompt} +${length - tokens.length} of ${id}` : prompt;
 }

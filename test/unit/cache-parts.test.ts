@@ -2,6 +2,7 @@ import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
 import { BlockTable } from '../../src/cache/block-table.js';
 import { ContentIndex } from '../../src/cache/content-index.js';
+import { FoundBlocks } from '../../src/cache/found-blocks.js';
 import { GroupPages } from '../../src/cache/group-pages.js';
 import { HostTier } from '../../src/cache/host-tier.js';
 import type { PageMove } from '../../src/cache/index.js';
@@ -143,14 +144,21 @@ describe('HostTier', () => {
     const host = new HostTier(2);
     expect(host.store('a')).toEqual({ slot: 0, dropped: null });
     expect(host.store('b')).toEqual({ slot: 1, dropped: null });
-    const held = host.hold('a');
+    host.hold(0);
     expect(host.store('c')).toEqual({ slot: 1, dropped: 'b' });
-    host.hold('c');
+    expect(host.available).toBe(1);
+    host.hold(1);
+    expect(host.available).toBe(0);
     expect(host.store('d')).toBeNull();
-    host.unhold(held);
+    host.unhold(0);
     expect(host.store('d')).toEqual({ slot: 0, dropped: 'a' });
     expect([host.find('a'), host.find('c'), host.find('d'), host.size]).toEqual([null, 1, 0, 2]);
-    expect(() => host.hold('a')).toThrow(InternalError);
+    expect([host.holds(0, 'd'), host.holds(0, 'a'), host.holds(1, 'c')]).toEqual([true, false, true]);
+    host.unhold(1);
+    host.touch(0);
+    expect(host.store('e')).toEqual({ slot: 1, dropped: 'c' });
+    host.forget(0);
+    expect(() => host.hold(0)).toThrow(InternalError);
   });
 
   it('takes a slot back whose content was wrong', () => {
@@ -272,6 +280,20 @@ describe('GroupPages', () => {
     expect(moves).toEqual([]);
   });
 
+  it('finds nothing on the host any more where other content took its place since it was looked for', () => {
+    const { made, keep } = pages(1, 1);
+    keep('a');
+    keep('b');
+    const found = new FoundBlocks(made);
+    const hashes = ['a'];
+    expect(found.lookAhead(hashes, 1, 1)).toBe(1);
+    expect(found.hasOffloaded).toBe(true);
+    keep('c');
+    expect([made.place('a'), made.place('b')]).toEqual(['absent', 'offloaded']);
+    expect(found.lookUp(hashes, 1)).toBe(0);
+    expect(found.hasOffloaded).toBe(false);
+  });
+
   it('has another version of its content whenever some came or went, and only then', () => {
     const { made, keep } = pages(1, 1);
     const versions = [made.contentVersion];
@@ -289,7 +311,8 @@ describe('GroupPages', () => {
     // It goes to the host, and comes to nothing there.
     made.slots.release(made.slots.allocate());
     expect([isNew(), made.place('a')]).toEqual([true, 'offloaded']);
-    const hostSlot = made.host?.hold('a') as number;
+    const hostSlot = made.host?.find('a') as number;
+    made.host?.hold(hostSlot);
     made.host?.unhold(hostSlot);
     expect(isNew()).toBe(false);
     made.forget(hostSlot);

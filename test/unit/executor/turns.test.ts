@@ -251,3 +251,55 @@ describe.each([
     expect(clock.longestMs).toBeLessThanOrEqual(5);
   });
 });
+
+describe.each([
+  ['growing', GrowingCacheManager],
+  ['reserving', ReservingCacheManager],
+] as const)('turns of the event loop, 20,000 blocks on the host and a %s manager', (_name, Manager) => {
+  it('are never further apart than 5 ms: they are brought to the device in portions, before the request is admitted', async () => {
+    const clock = new WorkClock();
+    const log: string[] = [];
+    const blocks = 20_000;
+    const group = {
+      kind: 'attention',
+      windowSize: null,
+      tokensPerBlock: TPB,
+      layers: [0],
+      slotCount: blocks + 10,
+      hostSlotCount: 3 * blocks,
+    } as const;
+    let onboarded = 0;
+    const cache = new Manager({
+      tokensPerBlock: TPB,
+      layerGroups: [group],
+      mover: {
+        move: (moves) => {
+          onboarded += moves.filter(({ kind }) => kind === 'onboard').length;
+          clock.work(moves.length * BLOCK_MS);
+          return null;
+        },
+      },
+    });
+    chargeBlocks(cache, clock);
+    const executor = new Executor({
+      clock,
+      cache,
+      transceiver: new FakeTransceiver(log),
+      engine: new FakeEngine(log),
+      limits: { chunkTokens: 1000 * TPB, tokenBudget: 8192, maxTokensInBuffer: null },
+    });
+    const finds: number[] = [];
+    for (const token of [1, 2, 1, 2]) {
+      const request = aggregateRequest(finds.length + 1, blocks * TPB, 3);
+      request.promptTokens.fill(token);
+      executor.submit(request);
+      await clock.turn(1500);
+      expect(request.state).toBe('GENERATION_COMPLETE');
+      finds.push(request.prepopulatedLen);
+    }
+    const found = (blocks - 1) * TPB;
+    expect(finds).toEqual([0, 0, found, found]);
+    expect(onboarded).toBeGreaterThan(blocks);
+    expect(clock.longestMs).toBeLessThanOrEqual(5);
+  });
+});
