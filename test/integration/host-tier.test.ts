@@ -83,6 +83,44 @@ describe('the host tier over a native host agent', () => {
     await cache.movesSettled();
   });
 
+  it('content that is brought ahead is there byte for byte, whoever came between two portions', async () => {
+    const mover = new PoolPageMover();
+    const groups = [{ ...(GROUPS[0] as LayerGroup), hostSlotCount: 24 }];
+    const cache = new GrowingCacheManager({ tokensPerBlock: TPB, layerGroups: groups, mover });
+    await mover.open({ agent, copier: new NativePageCopier(), pageTable, layerGroups: groups });
+    const prompt = (first: number, promptLen: number) => {
+      const tokens = Uint32Array.from({ length: promptLen }, (_, index) => first + index);
+      return { promptLen, blockHashes: chainBlockHashes(tokens, TPB), tokens };
+    };
+    const serve = async (id: number, first: number, blocks: number): Promise<void> => {
+      const { prepopulatedLen } = cache.addRequest(id, prompt(first, blocks * TPB));
+      expect(cache.ensureCapacity(id, blocks * TPB)).toBe(true);
+      await cache.pagesReady(id)?.done;
+      cache.getBlockIdsRange(id, 0, 0, blocks).slots.forEach((slot, index) => {
+        if (index * TPB >= prepopulatedLen) paint(slot, (first + index) % 256);
+      });
+      cache.markComputed(id, blocks * TPB);
+      cache.freeRequest(id);
+    };
+    await serve(1, 1000, 7);
+    await serve(2, 2000, 8);
+    const again = prompt(1000, 7 * TPB + 1);
+    while (!cache.lookAhead(again, 2));
+    const places = (): string => (cache.locatePrefix(again).places[0] ?? []).map((place) => place[0]).join('');
+    expect(places()).toBe('ooooooo');
+    expect(cache.fetchAhead(again, 3)).toBe(false);
+    expect(places()).toBe('ooooddd');
+    await serve(3, 3000, 3);
+    expect(cache.fetchAhead(again, 3)).toBe(false);
+    await serve(4, 2000, 2);
+    expect(cache.fetchAhead(again, 3)).toBe(true);
+    expect(cache.addRequest(5, again).prepopulatedLen).toBe(7 * TPB);
+    await cache.pagesReady(5)?.done;
+    expect(pagesOf(cache, 5, 7)).toEqual([0, 1, 2, 3, 4, 5, 6].map((index) => Array(2).fill((1000 + index) % 256)));
+    cache.freeRequest(5);
+    await cache.movesSettled();
+  });
+
   it('a slice behind the event of its moves leaves when they are over, others before it', async () => {
     const moved = new Map<number, Completion>();
     agent.onCompletions((batch) => {
