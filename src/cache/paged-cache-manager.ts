@@ -1,6 +1,7 @@
 import { ArgumentError, type KvTransceiverError, RequestTooLargeError, StateError } from '../errors.js';
 import type { BlockRun } from '../geometry/block-run.js';
 import { assertCount, assertInterval, blocksCovering, blocksFilledBy } from '../geometry/bounds.js';
+import { PartedMap } from '../parted-map.js';
 import type { BlockTable } from './block-table.js';
 import { GroupPages } from './group-pages.js';
 import type {
@@ -57,8 +58,8 @@ export abstract class PagedCacheManager implements KvCacheManager {
   readonly #groups: readonly GroupPages[];
   readonly #moves: MoveQueue;
   readonly #reuse: PrefixReuse;
-  readonly #residents = new Map<RequestId, Resident>();
-  readonly #pins = new Map<RequestId, Pin>();
+  readonly #residents = new PartedMap<RequestId, Resident>();
+  readonly #pins = new PartedMap<RequestId, Pin>();
   readonly #senderTokensPerBlock: number;
   readonly #contextParallelSize: number;
 

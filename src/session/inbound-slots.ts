@@ -2,6 +2,7 @@ import type { FragmentTable, InboundGroup, TransferAgent } from '../agent/transf
 import { InternalError, StateError } from '../errors.js';
 import type { BlockRun } from '../geometry/block-run.js';
 import type { Fragment, PeerMapping } from '../mapping/index.js';
+import { PartedMap } from '../parted-map.js';
 import { groupKey, type PeerLink } from './peer-link.js';
 
 type Bouncing = Pick<Required<TransferAgent>, 'prepareInbound' | 'expectInbound' | 'endInbound'>;
@@ -15,7 +16,7 @@ export class InboundSlots {
   readonly #agent: Bouncing;
   readonly #tables = new WeakMap<readonly Fragment[], FragmentTable>();
   /** By ticket: slots that may still be scattered into. */
-  readonly #open = new Map<bigint, PeerLink>();
+  readonly #open = new PartedMap<bigint, PeerLink>();
 
   private constructor(agent: Bouncing) {
     this.#agent = agent;

@@ -1,4 +1,5 @@
 import type { RequestId } from '../cache/kv-cache-manager.js';
+import { PartedMap } from '../parted-map.js';
 import { BoundedMap } from './bounded-map.js';
 import type { Counters } from './counters.js';
 import type { Peer } from './peer-registry.js';
@@ -24,10 +25,10 @@ export interface TicketHolder {
 /** Role: the receives that are not released, by request and by ticket. A ticket that is not here fences off the frame that names it. */
 export class ReceiveBook {
   readonly #counters: Counters;
-  readonly #byRequest = new Map<RequestId, RxSession>();
+  readonly #byRequest = new PartedMap<RequestId, RxSession>();
   /** The newest of each id. */
-  readonly #byRid = new Map<bigint, RxSession>();
-  readonly #byTicket = new Map<bigint, TicketHolder>();
+  readonly #byRid = new PartedMap<bigint, RxSession>();
+  readonly #byTicket = new PartedMap<bigint, TicketHolder>();
   readonly #noted = new BoundedMap<bigint, Peer>(REMEMBERED_NOTES);
 
   constructor(counters: Counters) {

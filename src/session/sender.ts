@@ -14,6 +14,7 @@ import {
 import { type LlmRequest, requestKey } from '../executor/request.js';
 import { earlyPrefixSlice } from '../geometry/early-prefix-slice.js';
 import { planAux, planSlice, type RankPlaceInDp, type TransferPlan } from '../mapping/index.js';
+import { PartedMap } from '../parted-map.js';
 import type { Message, ReportAck, RequestData, WriterOutcomeName } from '../wire/messages.js';
 import { ArmedReports, doneReport } from './armed-reports.js';
 import type { AuxBuffer } from './aux-buffer.js';
@@ -79,13 +80,13 @@ export class Sender {
   readonly #reports: WriterReports;
   readonly #notes: ArmedReports;
   readonly #early: EarlyRequests;
-  readonly #sessions = new Map<bigint, TxSession>();
+  readonly #sessions = new PartedMap<bigint, TxSession>();
   /** Requests that had a session here, or were cancelled before: none of them gets another. */
   readonly #seen = new WeakSet<LlmRequest>();
   /** Rid -> why it ended; null = completed. */
   readonly #retired = new BoundedMap<bigint, KvTransceiverError | null>(REMEMBERED_ENDS);
   /** Ticket -> whose it is, of the receivers of live sessions. */
-  readonly #owners = new Map<bigint, { readonly rid: bigint; readonly peer: Peer }>();
+  readonly #owners = new PartedMap<bigint, { readonly rid: bigint; readonly peer: Peer }>();
   readonly #tasks = new Map<number, { task: SendTask; session: TxSession }>();
   /** By the submission that brought it, which may be over before its note is. */
   readonly #armed = new Map<number, { readonly session: TxSession; readonly receiver: TxReceiver }>();

@@ -2,6 +2,7 @@ import type { KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
 import { StateError } from '../errors.js';
 import { staleBlockEnd } from '../geometry/stale-block-end.js';
 import { ownedBlocks } from '../mapping/index.js';
+import { PartedMap } from '../parted-map.js';
 import { ALL_BLOCKS, type ContextParallelPlace } from './group-run.js';
 import { TransitionTable } from './transition-table.js';
 
@@ -32,7 +33,7 @@ export class TransferLedger {
   readonly #cache: KvCacheManager;
   readonly #onReleased: () => void;
   readonly #place: ContextParallelPlace;
-  readonly #holds = new Map<RequestId, HoldState>();
+  readonly #holds = new PartedMap<RequestId, HoldState>();
   readonly #shared = new Set<RequestId>();
   #onDrained: ((request: RequestId) => void) | null = null;
 
@@ -52,7 +53,7 @@ export class TransferLedger {
   }
 
   /** The requests, and how far each hold is. */
-  get holdStates(): ReadonlyMap<RequestId, HoldState> {
+  get holdStates(): Iterable<[RequestId, HoldState]> {
     return this.#holds;
   }
 
