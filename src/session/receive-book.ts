@@ -25,7 +25,8 @@ export interface TicketHolder {
 /** Role: the receives that are not released, by request and by ticket. A ticket that is not here fences off the frame that names it. */
 export class ReceiveBook {
   readonly #counters: Counters;
-  readonly #byRequest = new PartedMap<RequestId, RxSession>();
+  /** In the order in which they came: who came first asks first. */
+  readonly #byRequest = new Map<RequestId, RxSession>();
   /** The newest of each id. */
   readonly #byRid = new PartedMap<bigint, RxSession>();
   readonly #byTicket = new PartedMap<bigint, TicketHolder>();

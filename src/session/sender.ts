@@ -80,7 +80,7 @@ export class Sender {
   readonly #reports: WriterReports;
   readonly #notes: ArmedReports;
   readonly #early: EarlyRequests;
-  readonly #sessions = new PartedMap<bigint, TxSession>();
+  readonly #sessions = new Map<bigint, TxSession>();
   /** Requests that had a session here, or were cancelled before: none of them gets another. */
   readonly #seen = new WeakSet<LlmRequest>();
   /** Rid -> why it ended; null = completed. */

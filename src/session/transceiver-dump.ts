@@ -96,7 +96,7 @@ export interface PeerDump {
   readonly silentMs: number;
 }
 
-/** Everything live in one transceiver, bounded in size. JSON-serialisable; lists are in order of arrival. */
+/** Everything live in one transceiver, bounded in size. JSON-serialisable; what is oldest comes first, holds by the number of their request. */
 export interface TransceiverDump {
   readonly endpoint: string;
   readonly incarnation: string;
@@ -121,12 +121,17 @@ export function transceiverDump(seen: Inspected, maxEntries = DEFAULT_MAX_ENTRIE
     incarnation: hex(seen.incarnation),
     lifecycle: seen.lifecycle,
     stats: { ...stats, peers: stats.peers.slice(0, most), fallbacks: stats.fallbacks.slice(0, most) },
-    send: first(sender.inspected.sessions, most).map((session) => sendDump(session, nowMs)),
-    receive: first(receiver.sessions, most).map((session) => receiveDump(session, nowMs)),
-    holds: first(ledger.holdStates, most).map(([request, state]) => {
-      return { request, state, isShared: ledger.isShared(request) };
-    }),
-    peers: first(peers.peers, most).map((peer) => ({
+    send: oldest(sender.inspected.sessions, most, (session) => session.createdAtMs).map((session) =>
+      sendDump(session, nowMs),
+    ),
+    receive: oldest(receiver.sessions, most, (session) => session.startedAtMs).map((session) =>
+      receiveDump(session, nowMs),
+    ),
+    holds: [...ledger.holdStates]
+      .sort(([a], [b]) => a - b)
+      .slice(0, most)
+      .map(([request, state]) => ({ request, state, isShared: ledger.isShared(request) })),
+    peers: peers.peers.slice(0, most).map((peer) => ({
       name: peer.name,
       endpoint: peer.endpoint,
       incarnation: hex(peer.incarnation),
@@ -224,13 +229,13 @@ function countTasks(tasks: readonly SendTask[]): Record<string, number> {
   return counts;
 }
 
-function first<T>(items: Iterable<T>, most: number): T[] {
-  const taken: T[] = [];
-  for (const item of items) {
-    if (taken.length >= most) break;
-    taken.push(item);
-  }
-  return taken;
+/** Of those that began together the one of the lower request first. */
+function oldest<T extends { readonly request: { readonly id: number } }>(
+  sessions: Iterable<T>,
+  most: number,
+  beganAtMs: (session: T) => number,
+): T[] {
+  return [...sessions].sort((a, b) => beganAtMs(a) - beganAtMs(b) || a.request.id - b.request.id).slice(0, most);
 }
 
 function hex(value: bigint): string {

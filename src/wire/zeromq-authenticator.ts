@@ -2,6 +2,7 @@ import { Router } from 'zeromq';
 import { encodeKey } from '../config/z85.js';
 import { ResourceError } from '../errors.js';
 import { zeromqContext } from './zeromq-context.js';
+import { isWakeUp } from './zeromq-wake-up.js';
 
 const ADDRESS = 'inproc://zeromq.zap.01';
 /** By when the connections of a closed socket have been torn down. */
@@ -97,7 +98,7 @@ class Authenticator {
       } catch (error) {
         if (handler.closed) return;
         // A wake-up without a message. Anything else must not leave the rank closed to everybody in silence.
-        if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+        if (isWakeUp(error)) continue;
         throw error;
       }
     }

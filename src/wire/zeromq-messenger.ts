@@ -13,6 +13,7 @@ import { CurveIdentity, type CurveOptions } from './zeromq-curve.js';
 import { Door } from './zeromq-door.js';
 import { ZeromqPeer } from './zeromq-peer.js';
 import { connectionToken, ZeromqReplies } from './zeromq-replies.js';
+import { isWakeUp } from './zeromq-wake-up.js';
 import { onWorkerExit } from './zeromq-worker-exit.js';
 
 /** Where to listen, and the bounds of what may wait for peers. */
@@ -309,7 +310,7 @@ export class ZeromqMessenger implements Messenger {
       } catch (error) {
         if (this.#state !== 'open') return;
         // A wake-up without a message; everything else is not expected and must not leave the rank deaf in silence.
-        if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+        if (isWakeUp(error)) continue;
         throw error;
       }
       if (this.#state !== 'open') return;

@@ -1,5 +1,6 @@
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Event, Observer } from 'zeromq';
+import { isWakeUp } from './zeromq-wake-up.js';
 
 /** Events read in a row before other work gets its turn. */
 const EVENTS_A_TURN = 32;
@@ -18,7 +19,7 @@ export async function readMonitor(monitor: Observer, onEvent: (event: Event) => 
     } catch (error) {
       if (monitor.closed) return;
       // A wake-up without an event. Anything else is unexpected, and without a monitor a refused peer would go unnoticed.
-      if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+      if (isWakeUp(error)) continue;
       throw error;
     }
     if (event === undefined || event.type === 'end') return;

@@ -9,6 +9,7 @@ import type { DropReason, MessengerCounters } from './messenger-counters.js';
 import { zeromqContext } from './zeromq-context.js';
 import type { CurveIdentity } from './zeromq-curve.js';
 import { closedByPeer, refusedByPeer } from './zeromq-refusal-texts.js';
+import { isWakeUp } from './zeromq-wake-up.js';
 
 /** The same on an encrypted connection, which adds command name, nonce and authenticator; larger than any command of a handshake. */
 const MAX_READ_BYTES = MAX_REPLY_BYTES + 64;
@@ -158,7 +159,7 @@ export class ZeromqPeer {
       } catch (error) {
         if (dealer.closed) return;
         // A wake-up without an event. Anything else is unexpected, and without a monitor a lost peer would go unnoticed.
-        if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+        if (isWakeUp(error)) continue;
         throw error;
       }
       if (event === undefined || this.#state === 'closed') return;
@@ -175,7 +176,7 @@ export class ZeromqPeer {
       } catch (error) {
         if (dealer.closed) return;
         // A wake-up without a message.
-        if ((error as { code?: unknown }).code === 'EAGAIN') continue;
+        if (isWakeUp(error)) continue;
         throw error;
       }
       if (parts === undefined || this.#state === 'closed') return;
@@ -262,7 +263,7 @@ export class ZeromqPeer {
         await dealer.send(frame);
         return;
       } catch (error) {
-        if (dealer.closed || (error as { code?: unknown }).code !== 'EAGAIN') throw error;
+        if (dealer.closed || !isWakeUp(error)) throw error;
       }
     }
   }

@@ -115,14 +115,17 @@ describe('dump', () => {
 
   it('is bounded, says what it leaves out, and has no token, metadata or content', async () => {
     const pair = await TransferPair.create();
-    for (let id = 1; id <= 5; id += 1)
+    for (const id of [4, 2, 1, 5, 3]) {
       new ObservedTransfer(pair, id, { rid: (1n << 41n) + BigInt(id), firstSlot: (id - 1) * 4 }).ask();
+      await pair.run(20);
+    }
     await pair.run(100);
     const bounded = asJson(pair.generation.transceiver.dump({ maxEntries: 2 }));
-    expect(bounded.receive.map(({ request }) => request)).toEqual([1, 2]);
+    expect(bounded.receive.map(({ request }) => request)).toEqual([4, 2]);
+    expect(bounded.holds.map(({ request }) => request)).toEqual([1, 2]);
     expect(bounded.leftOut).toEqual({ send: 0, receive: 3, holds: 3, peers: 0 });
     const whole = pair.generation.transceiver.dump();
-    expect(whole.receive).toHaveLength(5);
+    expect(whole.receive.map(({ request }) => request)).toEqual([4, 2, 1, 5, 3]);
     // Tokens of the third prompt.
     expect(JSON.stringify(whole)).not.toMatch(/\b30(0[0-9]|1[0-5])\b/);
     expect(JSON.stringify(whole)).not.toContain('agentMetadata');
