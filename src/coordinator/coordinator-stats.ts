@@ -8,6 +8,7 @@ export interface CoordinatorServerStats {
   readonly phase: ServerStatus['phase'];
   /** '' when ready. */
   readonly reason: string;
+  /** Requests it works on for this coordinator, or is about to: of a context server until their pages have left, not until they are decoded. */
   readonly liveRequests: number;
   /** Prompt tokens of those. */
   readonly liveTokens: number;

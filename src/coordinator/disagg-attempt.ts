@@ -17,6 +17,8 @@ export interface AttemptOptions {
   readonly context: DisaggServer;
   readonly generation: DisaggServer;
   readonly onToken: (token: number, index: number) => void;
+  /** That server has nothing more to do for this try, or will never be asked: once for each side, before whatever follows from it. */
+  readonly onSideDone: (side: Side) => void;
 }
 
 export interface AttemptResult {
@@ -59,6 +61,8 @@ export class DisaggAttempt {
   readonly released: Promise<void>;
   readonly #o: AttemptOptions;
   readonly #calls = new Map<Side, ServerCall>();
+  /** Sides that may still be asked. */
+  readonly #unasked = new Set<Side>(['context', 'generation']);
   readonly #running = new Set<Side>();
   #resolveResult: (result: AttemptResult) => void = () => {};
   #resolveReleased: () => void = () => {};
@@ -94,6 +98,7 @@ export class DisaggAttempt {
   cancel(): void {
     if (this.#phase !== 'running') return;
     this.#phase = 'cancelling';
+    this.#askNoMore();
     this.#cancelBoth();
   }
 
@@ -118,11 +123,14 @@ export class DisaggAttempt {
       side === 'context'
         ? { onContextAnswer: (answer) => this.#onAnswer(answer) }
         : { onToken: (token, index) => this.#onToken(token, index) };
+    this.#unasked.delete(side);
     this.#running.add(side);
     let call: ServerCall;
+    let done: Promise<ServerResult>;
     try {
       const asked = { promptTokens, maxTokens, params: paramsOf(), transferPolicy, sampling, stopTokens };
       call = this.#o[side].submit(asked, events);
+      done = call.done.catch((error: unknown) => failure(this.#o.guard.caught(`request ${this.id}`, error)));
     } catch (error) {
       this.#onDone(side, failure(error), true);
       return;
@@ -130,9 +138,7 @@ export class DisaggAttempt {
     this.#calls.set(side, call);
     // Cancelled or ended from inside `submit`: the call was not known yet.
     if (this.#phase !== 'running') this.#cancel(side);
-    const { guard } = this.#o;
-    const done = call.done.catch((error: unknown) => failure(guard.caught(`request ${this.id}`, error)));
-    guard.after(`the end of request ${this.id}`, done, (result) => this.#onDone(side, result));
+    this.#o.guard.after(`the end of request ${this.id}`, done, (result) => this.#onDone(side, result));
   }
 
   /** Context first: the prompt is computed and its pages wait for the generation server. */
@@ -153,6 +159,7 @@ export class DisaggAttempt {
 
   #onDone(side: Side, result: ServerResult, refused = false): void {
     this.#running.delete(side);
+    this.#o.onSideDone(side);
     this.#noteUsage(side === 'context' ? result.usage : result.contextUsage);
     if (this.#phase === 'counting') this.#endCounting();
     else if (this.#phase !== 'ended') this.#judge(side, result, refused);
@@ -210,11 +217,17 @@ export class DisaggAttempt {
 
   #end(ending: Ending): void {
     this.#phase = 'ended';
+    this.#askNoMore();
     const { outcome, outputTokens, error, decidedBy, refused, endedAtMs } = ending;
     const cachedTokens = this.#contextUsage?.cachedTokens ?? 0;
     this.#resolveResult({ outcome, outputTokens, error, decidedBy, refused, endedAtMs, cachedTokens });
     // A completed generation has every page; its context server is about to hear the same.
     if (outcome !== 'completed') this.#cancelBoth();
+  }
+
+  #askNoMore(): void {
+    for (const side of this.#unasked) this.#o.onSideDone(side);
+    this.#unasked.clear();
   }
 
   #cancelBoth(): void {

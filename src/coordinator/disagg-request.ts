@@ -84,6 +84,7 @@ export class DisaggRequest {
 
   #run(context: ServerLease, generation: ServerLease): void {
     const { request, scheduleStyle } = this.#o;
+    const leases = { context, generation };
     const attempt = new DisaggAttempt({
       clock: this.#o.clock,
       guard: this.#o.guard,
@@ -96,14 +97,11 @@ export class DisaggRequest {
         this.#firstTokenAtMs ??= this.#o.clock.now();
         request.onToken?.(token, index);
       },
+      // Each by itself: a context server is free for the next prompt when its pages have left, however long they are decoded from.
+      onSideDone: (side) => leases[side].end(),
     });
     this.#attempt = attempt;
-    this.#releases.push(
-      attempt.released.then(() => {
-        context.end();
-        generation.end();
-      }),
-    );
+    this.#releases.push(attempt.released);
     const { guard } = this.#o;
     guard.after(`the outcome of request ${this.#id}`, attempt.result, (result) => {
       const error = guard.run(`the outcome of request ${this.#id}`, () =>

@@ -3,7 +3,7 @@ export interface RouteCandidate {
   /** Unique among the servers of its role. */
   readonly name: string;
   readonly incarnation: bigint;
-  /** Requests it works on for this coordinator. */
+  /** Requests it works on for this coordinator, or is about to: of a context server until their pages have left, not until they are decoded. */
   readonly liveRequests: number;
   /** Prompt tokens of those. */
   readonly liveTokens: number;

@@ -4,10 +4,10 @@ import type { RouteCandidate, RoutedPrompt, Router } from './router.js';
 
 const ALWAYS_READY: ServerCondition = { phase: 'ready', incarnation: 0n, reason: '' };
 
-/** A server on loan for one request; `end` gives it back. */
+/** A server on loan for one try of a request, from its choice until this server has nothing more to do for it. */
 export interface ServerLease {
   readonly server: DisaggServer;
-  /** Idempotent. */
+  /** Gives it back. Idempotent. */
   end(): void;
 }
 
@@ -54,7 +54,7 @@ export class ServerPool {
     return true;
   }
 
-  /** No new requests for it. @returns when its live ones have ended; at once for an unknown one */
+  /** No new requests for it. @returns when it is done with its live ones, wherever else they go on; at once for an unknown one */
   drain(name: string): Promise<void> {
     const member = this.#members.get(name);
     if (member === undefined) return Promise.resolve();

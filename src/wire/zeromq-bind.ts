@@ -1,12 +1,12 @@
 import { lookup } from 'node:dns/promises';
-import { type Event, type Observer, Router } from 'zeromq';
+import { type Event, Router } from 'zeromq';
 import { isIpv4, isLoopback } from '../config/host-address.js';
 import { ConfigError, ResourceError } from '../errors.js';
 import { formatEndpoint, parseEndpoint } from './endpoint.js';
 import { LOOK_AGAIN_MS, MAX_ENCRYPTED_FRAME_BYTES, MAX_FRAME_BYTES } from './limits.js';
 import { zeromqContext } from './zeromq-context.js';
 import type { CurveIdentity } from './zeromq-curve.js';
-import { readMonitor } from './zeromq-monitor.js';
+import { type SocketMonitor, watchSocket } from './zeromq-monitor.js';
 
 export interface PortRange {
   readonly first: number;
@@ -29,9 +29,8 @@ export type BoundSecurity = ReturnType<CurveIdentity['serverOptions']> | null;
 
 export interface BoundRouter {
   readonly router: Router;
-  readonly monitor: Observer;
-  /** After `router.close()`: ZeroMQ's threads have let go of the port. */
-  readonly ended: Promise<void>;
+  /** It ends when the port is free again. */
+  readonly monitor: SocketMonitor;
   /** As peers reach it. */
   readonly endpoint: string;
 }
@@ -39,6 +38,7 @@ export interface BoundRouter {
 /**
  * Opens the one socket that peers send to.
  * @throws ConfigError when the options are wrong, the address is not this machine's, or no port is free
+ * @throws ResourceError when descriptors or sockets have run out
  */
 export async function bindRouter(
   options: BindOptions,
@@ -55,7 +55,18 @@ export async function bindRouter(
     );
   }
   const address = await resolveLocal(host);
-  const router = new Router({
+  const { router, monitor } = openRouter(security, onEvent);
+  try {
+    const port = await bindFirstFree(router, host, address, range);
+    return { router, monitor, endpoint: formatEndpoint({ host: advertiseHost, port }) };
+  } catch (error) {
+    router.close();
+    throw error;
+  }
+}
+
+function openRouter(security: BoundSecurity, onEvent: (event: Event) => void): Pick<BoundRouter, 'router' | 'monitor'> {
+  const options = {
     context: zeromqContext(),
     linger: 0,
     ipv6: false,
@@ -67,16 +78,18 @@ export async function bindRouter(
     handshakeInterval: 5000,
     backlog: 512,
     ...security,
-  });
-  // Created before the first connection: its refusals are events too.
-  const monitor = router.events;
-  const ended = readMonitor(monitor, onEvent);
+  };
+  let router: Router | null = null;
   try {
-    const port = await bindFirstFree(router, host, address, range);
-    return { router, monitor, ended, endpoint: formatEndpoint({ host: advertiseHost, port }) };
-  } catch (error) {
-    router.close();
-    throw error;
+    router = new Router(options);
+    // Created before the first connection: its refusals are events too.
+    return { router, monitor: watchSocket(router, onEvent) };
+  } catch (cause) {
+    router?.close();
+    throw new ResourceError(
+      `cannot open the socket that peers send to (${String((cause as { code?: unknown }).code)}); check the limits of the process (ulimit -n)`,
+      { cause },
+    );
   }
 }
 

@@ -1,4 +1,4 @@
-import type { Observer, Router } from 'zeromq';
+import type { Router } from 'zeromq';
 import { type Clock, SystemClock } from '../clock.js';
 import { ArgumentError, StateError } from '../errors.js';
 import { TurnBudget } from '../turn-budget.js';
@@ -11,6 +11,7 @@ import { MessengerCounters, type MessengerCounts } from './messenger-counters.js
 import { type BindOptions, type BoundRouter, bindRouter } from './zeromq-bind.js';
 import { CurveIdentity, type CurveOptions } from './zeromq-curve.js';
 import { Door } from './zeromq-door.js';
+import type { SocketMonitor } from './zeromq-monitor.js';
 import { ZeromqPeer } from './zeromq-peer.js';
 import { connectionToken, ZeromqReplies } from './zeromq-replies.js';
 import { isWakeUp } from './zeromq-wake-up.js';
@@ -57,8 +58,7 @@ export class ZeromqMessenger implements Messenger {
   readonly endpoint: string;
   readonly #router: Router;
   readonly #clock: Clock;
-  readonly #monitor: Observer;
-  readonly #portFreed: Promise<void>;
+  readonly #monitor: SocketMonitor;
   readonly #counters: MessengerCounters;
   readonly #refusals: HandshakeRefusals;
   readonly #curve: CurveIdentity | null;
@@ -79,6 +79,7 @@ export class ZeromqMessenger implements Messenger {
 
   /**
    * @throws ConfigError for wrong options or keys, a port in use (naming it), or a bind beyond loopback in plaintext without `allowPlaintext`
+   * @throws ResourceError when descriptors or sockets have run out
    * @throws CapabilityError when `curve` is given and ZeroMQ was built without it
    */
   static async open(options: ZeromqMessengerOptions = {}): Promise<ZeromqMessenger> {
@@ -115,7 +116,7 @@ export class ZeromqMessenger implements Messenger {
   }
 
   private constructor(
-    { router, monitor, ended, endpoint }: BoundRouter,
+    { router, monitor, endpoint }: BoundRouter,
     options: {
       readonly clock: Clock;
       readonly counters: MessengerCounters;
@@ -131,7 +132,6 @@ export class ZeromqMessenger implements Messenger {
   ) {
     this.#router = router;
     this.#monitor = monitor;
-    this.#portFreed = ended;
     this.#counters = options.counters;
     this.#refusals = options.refusals;
     this.#curve = options.curve;
@@ -205,7 +205,7 @@ export class ZeromqMessenger implements Messenger {
     const remainingMs = Math.ceil(Math.max(0, deadline - this.#clock.now()));
     for (const peer of this.#peers.values()) peer.close('closed', remainingMs);
     this.#peers.clear();
-    await Promise.all([doorClosed, this.#within(PORT_RELEASE_MS, this.#portFreed)]);
+    await Promise.all([doorClosed, this.#within(PORT_RELEASE_MS, this.#monitor.ended)]);
     this.#state = 'closed';
     openMessengers -= 1;
     this.#forgetExit();
@@ -214,7 +214,7 @@ export class ZeromqMessenger implements Messenger {
   #closeAtExit(): void {
     this.#state = 'closed';
     this.#router.close();
-    this.#monitor.close();
+    this.#monitor.closeAtExit();
     this.#door.closeAtExit();
     for (const peer of this.#peers.values()) peer.closeAtExit();
   }

@@ -1,5 +1,5 @@
 import { lookup } from 'node:dns/promises';
-import { Dealer, type Event, type Observer } from 'zeromq';
+import { Dealer, type Event } from 'zeromq';
 import { isIpv4 } from '../config/host-address.js';
 import { type EndpointParts, formatEndpoint } from './endpoint.js';
 import { FrameQueue, type FrameQueueLimits } from './frame-queue.js';
@@ -8,6 +8,7 @@ import { LOOK_AGAIN_MS, MAX_REPLY_BYTES } from './limits.js';
 import type { DropReason, MessengerCounters } from './messenger-counters.js';
 import { zeromqContext } from './zeromq-context.js';
 import type { CurveIdentity } from './zeromq-curve.js';
+import { type SocketMonitor, watchSocket } from './zeromq-monitor.js';
 import { closedByPeer, refusedByPeer } from './zeromq-refusal-texts.js';
 import { isWakeUp } from './zeromq-wake-up.js';
 
@@ -47,7 +48,7 @@ export class ZeromqPeer {
   readonly #queue: FrameQueue;
   #state: PeerState = 'resolving';
   #dealer: Dealer | null = null;
-  #monitor: Observer | null = null;
+  #monitor: SocketMonitor | null = null;
   #pump: Promise<void> | null = null;
   /** Handshakes in a row that the peer broke off without a reason. */
   #brokenHandshakes = 0;
@@ -89,13 +90,10 @@ export class ZeromqPeer {
     this.#notifySettled();
   }
 
-  /**
-   * As `close`, without leaving anything pending for later turns of the event loop, for there are none. Not for ordinary use: ZeroMQ's
-   * threads may wait for the reader of a monitor that is gone.
-   */
+  /** As `close`, without leaving anything pending for later turns of the event loop, for there are none. */
   closeAtExit(): void {
     this.close('closed', 0);
-    this.#monitor?.close();
+    this.#monitor?.closeAtExit();
   }
 
   /** Names are resolved off ZeroMQ's I/O thread: there a slow resolver would hold up the frames of every peer. */
@@ -130,9 +128,7 @@ export class ZeromqPeer {
         ...this.#options.curve?.clientOptions(this.#options.parts),
       });
       this.#state = 'connecting';
-      // Read here: creating the monitor takes sockets too and may fail.
-      this.#monitor = this.#dealer.events;
-      void this.#watch(this.#dealer, this.#monitor);
+      this.#monitor = watchSocket(this.#dealer, (event) => this.#onMonitorEvent(event));
       void this.#readReplies(this.#dealer);
       this.#dealer.connect(`tcp://${address}:${port}`);
     } catch {
@@ -148,23 +144,6 @@ export class ZeromqPeer {
     this.close(reason, 0);
     // Later, because this can run inside the constructor, before the owner knows this peer.
     queueMicrotask(() => this.#options.onUnusable());
-  }
-
-  async #watch(dealer: Dealer, monitor: Observer): Promise<void> {
-    while (!dealer.closed && !monitor.closed) {
-      let event: Event | undefined;
-      try {
-        // Resolves with undefined when the monitor is closed with a receive under way, whatever its type says.
-        event = await monitor.receive();
-      } catch (error) {
-        if (dealer.closed) return;
-        // A wake-up without an event. Anything else is unexpected, and without a monitor a lost peer would go unnoticed.
-        if (isWakeUp(error)) continue;
-        throw error;
-      }
-      if (event === undefined || this.#state === 'closed') return;
-      this.#onMonitorEvent(event);
-    }
   }
 
   async #readReplies(dealer: Dealer): Promise<void> {
@@ -187,6 +166,7 @@ export class ZeromqPeer {
   }
 
   #onMonitorEvent(event: Event): void {
+    if (this.#state === 'closed') return;
     switch (event.type) {
       case 'handshake':
         this.#state = 'connected';

@@ -52,6 +52,7 @@ export function runPlan(plan: Plan, options: RunOptions = {}): RunReport {
       const stop = Math.min(limit, scheduler.now + everyMs);
       while (scheduler.step(stop)) {
         events += 1;
+        cluster.checkLeases();
         if (events > EVENTS_PER_RUN) {
           journal.violation('I2 spin', `${EVENTS_PER_RUN} events and no end`);
           return false;

@@ -13,9 +13,19 @@ export interface Child {
   kill(signal: NodeJS.Signals): void;
 }
 
-/** Starts `node ARGS` and waits for its first line. Fails with its stderr when it ends before. */
-export async function startChild(args: readonly string[], env: Readonly<Record<string, string>> = {}): Promise<Child> {
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
+/**
+ * Starts `node ARGS` and waits for its first line. Fails with its stderr when it ends before.
+ * @param openFiles its limit of them; null: ours
+ */
+export async function startChild(
+  args: readonly string[],
+  env: Readonly<Record<string, string>> = {},
+  openFiles: number | null = null,
+): Promise<Child> {
+  const node = [process.execPath, ...args] as const;
+  const [command, ...rest] =
+    openFiles === null ? node : (['sh', '-c', `ulimit -n ${openFiles}; exec "$0" "$@"`, ...node] as const);
+  const child = spawn(command, rest, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, ...env } });
   let stderr = '';
   child.stderr.on('data', (chunk: Buffer) => {
     stderr += chunk.toString();

@@ -10,6 +10,7 @@ import { SimFabric } from '../parts/sim-fabric.js';
 import { SimNetwork } from '../parts/sim-network.js';
 import type { HostRef, Plan, RequestItem } from '../plan.js';
 import { FaultInjector } from './fault-injector.js';
+import { LeaseBook } from './lease-book.js';
 import { Life } from './life.js';
 import { SettleBook } from './settle-book.js';
 import { SimHost } from './sim-host.js';
@@ -38,6 +39,7 @@ export class Cluster {
   lostFrames = 0;
   readonly #plan: Plan;
   readonly #coordinators = new Map<string, DisaggCoordinator>();
+  readonly #leases: { readonly book: LeaseBook; readonly coordinator: DisaggCoordinator }[] = [];
   readonly #coordinatorProcess: SimProcess;
   #incarnations = 0;
   #ticketCount = 0n;
@@ -132,6 +134,11 @@ export class Cluster {
     return agent.name;
   }
 
+  /** After each event. */
+  checkLeases(): void {
+    for (const { book, coordinator } of this.#leases) book.check(coordinator);
+  }
+
   /** From now on nothing goes wrong. */
   endFaults(): void {
     this.#faulty = false;
@@ -195,6 +202,7 @@ export class Cluster {
     let coordinator = this.#coordinators.get(key);
     if (coordinator === undefined) {
       const clock = this.#coordinatorProcess;
+      const book = new LeaseBook(this.journal);
       coordinator = new DisaggCoordinator({
         clock,
         ids: new SnowflakeIds({
@@ -203,12 +211,13 @@ export class Cluster {
           nodeId: 0,
           processId: context * 8 + generation,
         }),
-        context: this.contexts[context] as SimHost,
-        generation: this.generations[generation] as SimHost,
+        context: book.watched('context', this.contexts[context] as SimHost),
+        generation: book.watched('generation', this.generations[generation] as SimHost),
         scheduleStyle: 'generation_first',
         maxRetries: 0,
       });
       this.#coordinators.set(key, coordinator);
+      this.#leases.push({ book, coordinator });
     }
     return coordinator;
   }

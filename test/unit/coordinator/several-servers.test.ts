@@ -7,6 +7,9 @@ import {
   type DisaggCoordinatorOptions,
   LeastLoadedRouter,
   PrefixOverlapRouter,
+  type RouteCandidate,
+  type Router,
+  type ServerPool,
   SnowflakeIds,
 } from '../../../src/coordinator/index.js';
 import { ArgumentError, CompatibilityError, PeerLostError, ResourceError, StateError } from '../../../src/errors.js';
@@ -83,6 +86,50 @@ describe('routing', () => {
     expect(s.coordinator.contextServers.status().map(({ liveRequests }) => liveRequests)).toEqual([0, 3, 1]);
     s.submit(tokens(10));
     expect(s.chosen().at(-1)).toBe('c0');
+  });
+
+  it('a context server that has sent its pages is free for the next prompt, however long others decode from them', async () => {
+    const s = setup({ contextRouter: new LeastLoadedRouter() });
+    s.submit(tokens(3000));
+    s.submit(tokens(10));
+    s.submit(tokens(10));
+    expect(s.chosen()).toEqual(['c0', 'c1', 'c2']);
+    finish(s.contexts[0] as FakeServer);
+    await s.clock.turn();
+    s.submit(tokens(350));
+    expect(s.chosen().at(-1)).toBe('c0');
+    expect(s.coordinator.stats()).toMatchObject({
+      live: 4,
+      context: [{ liveRequests: 1, liveTokens: 350 }, { liveRequests: 1 }, { liveRequests: 1 }],
+      generation: [{ liveRequests: 2 }, { liveRequests: 2 }],
+    });
+  });
+
+  it('prefix overlap goes back to a cache from which another request is still being decoded', async () => {
+    const s = setup({ contextRouter: new PrefixOverlapRouter({ tokensPerBlock: TOKENS_PER_BLOCK }) });
+    s.submit(tokens(44));
+    finish(s.contexts[0] as FakeServer);
+    await s.clock.turn();
+    s.submit(tokens(40));
+    expect(s.chosen()).toEqual(['c0', 'c0']);
+  });
+
+  it('a retry is routed by what the first try left behind: what it broke off at, and not who ended', async () => {
+    const seen: number[][] = [];
+    const generationRouter: Router = {
+      choose: (candidates) => {
+        seen.push(candidates.map(({ liveRequests }) => liveRequests));
+        return candidates[0] as RouteCandidate;
+      },
+    };
+    const s = setup({ generationRouter });
+    s.coordinator.generationServers.remove('g1');
+    s.submit();
+    finish(s.generations[0] as FakeServer, { outcome: 'failed', error: new ResourceError('full') });
+    await s.clock.turn();
+    expect(seen).toEqual([[0], [0]]);
+    // Its first context server has not said yet that it ended.
+    expect(s.coordinator.contextServers.status().map(({ liveRequests }) => liveRequests)).toEqual([1, 1, 0]);
   });
 
   it('prefix overlap goes where the prefix is, but not at any price, and forgets a restarted server', async () => {
@@ -293,25 +340,29 @@ describe('retry', () => {
 });
 
 describe('servers that come and go', () => {
-  it('drain lets live requests end', async () => {
+  it('drain waits for what the server has itself, and not for what others still have of the same request', async () => {
     const s = setup();
     s.submit();
-    let drained = false;
-    void s.coordinator.contextServers.drain('c0').then(() => {
-      drained = true;
-    });
+    const drained: string[] = [];
+    const drain = (pool: ServerPool, name: string) => void pool.drain(name).then(() => drained.push(name));
+    drain(s.coordinator.contextServers, 'c0');
+    drain(s.coordinator.generationServers, 'g0');
     for (let index = 0; index < 4; index++) s.submit();
     expect(s.chosen()).toEqual(['c0', 'c1', 'c2', 'c1', 'c2']);
     expect(s.coordinator.contextServers.status()[0]).toMatchObject({
       phase: 'draining',
       reason: 'it is being drained',
     });
+    // Its pages are still on their way.
+    (s.generations[0] as FakeServer).last.events.onToken?.(1, 0);
+    await s.clock.turn();
+    expect(drained).toEqual([]);
     finish(s.contexts[0] as FakeServer);
     await s.clock.turn();
-    expect(drained).toBe(false);
-    for (const { end } of (s.generations[0] as FakeServer).submitted) end({ outputTokens: [1] });
+    expect(drained).toEqual(['c0']);
+    finish(s.generations[0] as FakeServer, { outputTokens: [1] });
     await s.clock.turn();
-    expect(drained).toBe(true);
+    expect(drained).toEqual(['c0', 'g0']);
     await s.coordinator.contextServers.drain('no such server');
   });
 

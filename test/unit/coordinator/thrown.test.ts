@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { CoordinatorResult } from '../../../src/coordinator/coordinator-request.js';
 import { DisaggCoordinator } from '../../../src/coordinator/disagg-coordinator.js';
+import type { ServerCall } from '../../../src/coordinator/disagg-server.js';
 import { DEFAULT_EPOCH_MS, SnowflakeIds } from '../../../src/coordinator/snowflake-ids.js';
 import { PeerLostError } from '../../../src/errors.js';
 import { FakeClock } from '../../sim-lite/fake-clock.js';
@@ -62,6 +63,20 @@ describe('what is thrown behind a callback of a coordinator', () => {
     expect(results).toMatchObject([{ outcome: 'failed', error: { code: 'ERR_KVT_INTERNAL' } }]);
     await call.released;
     expect(coordinator.stats()).toMatchObject({ live: 0, internalErrors: 1 });
+  });
+
+  it('by a server that hands out no call: the request fails, and both servers are given back', async () => {
+    const { clock, generation, coordinator, results, submit } = setup();
+    generation.submit = (): ServerCall => ({}) as ServerCall;
+    const call = submit();
+    await clock.turn(3);
+    expect(results).toMatchObject([{ outcome: 'failed', error: { code: 'ERR_KVT_INTERNAL' } }]);
+    await call.released;
+    expect(coordinator.stats()).toMatchObject({
+      live: 0,
+      context: [{ liveRequests: 0 }],
+      generation: [{ liveRequests: 0 }],
+    });
   });
 
   it('by a server that cannot cancel: the other one is told, and the outcome stands', async () => {

@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest';
 import type { CoordinatorResult } from '../../../src/coordinator/coordinator-request.js';
 import { type CoordinatorCall, DisaggCoordinator } from '../../../src/coordinator/disagg-coordinator.js';
 import { PeerLostError } from '../../../src/errors.js';
+import type { WorkerLink } from '../../../src/serve/link/worker-link.js';
 import { seededRandom } from '../../sim-lite/seeded-random.js';
 import { SpentClock } from '../../sim-lite/spent-clock.js';
 import { FakeServer, type Submitted } from '../coordinator/fake-server.js';
@@ -23,6 +24,7 @@ class Bustle {
   readonly world = linkWorld('context', this.clock);
   readonly generations = ['g0', 'g1'].map((name) => new FakeServer(name, 'tcp://127.0.0.1:4000', []));
   readonly workers: FakeServer[] = [];
+  readonly links: readonly WorkerLink[];
   readonly coordinator: DisaggCoordinator;
   readonly asked: Asked[] = [];
   readonly refusals: string[] = [];
@@ -34,6 +36,7 @@ class Bustle {
     this.random = seededRandom(seed);
     const { front, link, ids } = this.world;
     const links = [link, front.add('context-1', 'context')] as const;
+    this.links = links;
     this.coordinator = new DisaggCoordinator({
       clock: this.clock,
       ids: ids.ids,
@@ -93,8 +96,12 @@ class Bustle {
 
   async step(): Promise<void> {
     const roll = this.random();
-    if (roll < 0.45) await this.clock.turn();
-    else if (roll < 0.6) this.clock.advance(0.1);
+    if (roll < 0.45) {
+      await this.clock.turn();
+      // What routers see of a worker is what its link has under way, not what others still have of the same requests.
+      const { context } = this.coordinator.stats();
+      expect(context.map(({ liveRequests }) => liveRequests)).toEqual(this.links.map(({ liveCalls }) => liveCalls));
+    } else if (roll < 0.6) this.clock.advance(0.1);
     else if (roll < 0.68) this.pick(this.asked)?.call.cancel();
     else if (roll < 0.76) this.#end(this.pick(this.#live()));
     else if (roll < 0.82) this.pick(this.#live())?.end({ outcome: 'failed', error: new PeerLostError('gone') });
