@@ -28,6 +28,7 @@ const REAL_WORLD = [
   'src/agent/',
   'src/cli/',
   'src/serve/front/connection-watch.ts',
+  'src/serve/front/front-response.ts',
   'src/serve/front/http-listener.ts',
   'src/serve/front/serve-front.ts',
   'src/serve/front/worker-process.ts',

@@ -5,7 +5,7 @@ import { KeySpelling } from './key-spelling.js';
 import type { ConfigProblem, ConfigWarning } from './problem.js';
 import { ruleProblems, ruleWarnings } from './rules.js';
 import { bounceSchema, cacheTransceiverSchema, type ParsedConfig } from './schema.js';
-import { isMap, nameSettings, settingPaths } from './setting-keys.js';
+import { isMap, nameSettings, settingPaths, shownValue } from './setting-keys.js';
 import { unavailableProblems } from './unavailable-settings.js';
 
 const DEFAULT_NO_PROGRESS_TIMEOUT_MS = 30_000;
@@ -49,7 +49,8 @@ export interface ResolvedConfig {
  */
 export function resolveCacheTransceiverConfig(input: unknown, facts: ConfigFacts = {}): ResolvedConfig {
   const given = input ?? {};
-  if (!isMap(given)) throw rejection([{ setting: '', message: `it must be a map of settings, got ${shown(input)}` }]);
+  if (!isMap(given))
+    throw rejection([{ setting: '', message: `it must be a map of settings, got ${shownValue(input)}` }]);
   const named = nameSettings(given);
   const spelling = new KeySpelling(given, SPELLED_NAMES, 'camelCase');
   const parsed = cacheTransceiverSchema.safeParse(named.settings);
@@ -98,7 +99,7 @@ function problemOf(issue: z.core.$ZodIssue, settings: Readonly<Record<string, un
   let value: unknown = settings;
   for (const key of issue.path) value = isMap(value) || Array.isArray(value) ? Reflect.get(value, key) : undefined;
   // Whatever was written among the keys may be a secret in the wrong place.
-  const got = setting.startsWith('security.') && typeof value === 'string' ? 'other text' : shown(value);
+  const got = setting.startsWith('security.') && typeof value === 'string' ? 'other text' : shownValue(value);
   return { setting, message: `${setting} ${issue.message}, got ${got}` };
 }
 
@@ -111,12 +112,6 @@ function rejection(found: readonly ConfigProblem[]): ConfigError {
       ? first.message
       : `${problems.length} problems:${problems.map(({ message }) => `\n  - ${message}`).join('')}`;
   return new ConfigError(`cacheTransceiverConfig: ${text}`, { details: { problems } });
-}
-
-function shown(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value.slice(0, 64));
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'a map';
-  return value === undefined || value === null ? 'nothing' : String(value);
 }
 
 type DeepReadonly<T> = T extends object ? { readonly [K in keyof T]: DeepReadonly<T[K]> } : T;

@@ -59,6 +59,12 @@ function renamed(
     spelledAs.set(name, key);
     const nested = objectSchema(schema.shape[name]);
     if (nested !== null && isMap(value)) result[name] = renamed(value, nested, `${prefix}${name}.`, problems);
+    // The schema would take any object, and find nothing in it.
+    else if (nested !== null && typeof value === 'object' && value !== null && !Array.isArray(value))
+      problems.push({
+        setting: `${prefix}${name}`,
+        message: `${prefix}${name} must be a map of settings, got ${shownValue(value)}`,
+      });
     // An empty YAML section is null; a plain setting that is null was written so, and its range decides.
     else if (nested === null || value !== null) result[name] = value;
   }
@@ -81,8 +87,19 @@ function objectSchema(schema: unknown): z.ZodObject | null {
   return inner instanceof z.ZodObject ? inner : null;
 }
 
+/** Not a `Map`, `Date` or the like: what those hold are no keys. Of objects with a prototype of their own the keys count. */
 export function isMap(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === 'object' && value !== null && !Array.isArray(value);
+  return Object.prototype.toString.call(value) === '[object Object]';
+}
+
+/** A value for messages, clipped. */
+export function shownValue(value: unknown): string {
+  if (typeof value === 'string') return JSON.stringify(value.slice(0, 64));
+  if (typeof value === 'bigint') return `${value}n`;
+  if (typeof value !== 'object') return value === undefined ? 'nothing' : String(value);
+  if (value === null) return 'nothing';
+  if (Array.isArray(value)) return 'a list';
+  return isMap(value) ? 'a map' : `an object of ${Object.prototype.toString.call(value).slice(8, -1)}`;
 }
 
 /** `a_b` and `aB` are one name. */

@@ -252,7 +252,7 @@ export const METRICS = {
   openReports: {
     type: 'gauge',
     name: 'kv_transceiver_open_reports',
-    help: 'Final reports that their receivers did not acknowledge yet',
+    help: 'Final reports that their receivers did not acknowledge yet; one whose receiver is gone counts until kvTransferTimeoutMs is over',
     labels: {},
   },
   // The executor.

@@ -26,6 +26,41 @@ function rows(heading: string): string[][] {
   );
 }
 
+/** Of a cell of labels, each with its values behind it. */
+const labelNames = (cell: string | undefined): string[] =>
+  (cell ?? '').split('; ').flatMap((one) => code(one).slice(0, 1));
+
+interface ServerMetric {
+  readonly name: string;
+  readonly help: string;
+  readonly type: string;
+  readonly labels: readonly string[];
+}
+
+/** As the front and its workers show them. */
+async function serverMetrics(): Promise<readonly ServerMetric[]> {
+  const front = new FrontMetrics({
+    clock: new FakeClock(),
+    live: () => 0,
+    queued: () => 0,
+    linkErrors: () => 0,
+    workers: () => [{ name: 'a', isReady: true, starts: 1 }],
+  });
+  const worker = new WorkerObservation({
+    config: { metrics: false, tracing: false },
+    clock: new FakeClock(),
+    logger: null,
+  });
+  worker.showFronts({ sessionCount: 1, internalErrors: 0 });
+  const text = (await front.metrics()) + (await worker.metrics());
+  return [...text.matchAll(/^# HELP (kvt_\S+) (.*)\n# TYPE \S+ (\w+)$/gm)].map(
+    ([, name = '', help = '', type = '']) => {
+      const metric = front.registry.getSingleMetric(name) as { readonly labelNames?: readonly string[] } | undefined;
+      return { name, help, type, labels: metric?.labelNames ?? [] };
+    },
+  );
+}
+
 const code = (cell: string | undefined): string[] => [...(cell ?? '').matchAll(/`([^`]+)`/g)].map((m) => m[1] ?? '');
 
 describe('docs/observability.md', () => {
@@ -46,25 +81,31 @@ describe('docs/observability.md', () => {
   });
 
   it('has every metric of the server, and no other', async () => {
-    const front = new FrontMetrics({
-      clock: new FakeClock(),
-      live: () => 0,
-      queued: () => 0,
-      linkErrors: () => 0,
-      workers: () => [{ name: 'a', isReady: true, starts: 1 }],
-    });
-    const worker = new WorkerObservation({
-      config: { metrics: false, tracing: false },
-      clock: new FakeClock(),
-      logger: null,
-    });
-    worker.showFronts({ sessionCount: 1, internalErrors: 0 });
-    const text = (await front.metrics()) + (await worker.metrics());
-    const has = [...text.matchAll(/^# HELP (kvt_\S+) (.*)\n# TYPE \S+ (\w+)$/gm)].map(([, ...cells]) => cells);
+    const has = (await serverMetrics()).map(({ name, help, type }) => [name, help, type]);
     const listed = rows('### Server').map(([name, type, , meaning]) => [code(name)[0], meaning, type]);
     expect(listed.toSorted()).toEqual(has.toSorted());
     const mentioned = [...`${document}${read('docs/serve.md')}`.matchAll(/kvt_[a-z_]*[a-z]/g)].map(([name]) => name);
     for (const name of mentioned) expect([...has.map(([one]) => one), 'kvt_serve'], name).toContain(name);
+    const documented = rows('### Server').map(([name, , labels]) => [code(name)[0], labelNames(labels)]);
+    expect(documented.toSorted()).toEqual((await serverMetrics()).map((one) => [one.name, one.labels]).toSorted());
+  });
+
+  it('has every name that the code gives a metric, and so has the board', () => {
+    const files = readdirSync(`${ROOT}src`, { recursive: true, encoding: 'utf8' }).filter((file) =>
+      file.endsWith('.ts'),
+    );
+    const registered = files.flatMap((file) =>
+      [...read(`src/${file}`).matchAll(/['"`]((?:kvt|kv_transceiver)_[a-z_]+)['"`]/g)].map((match) => match[1] ?? ''),
+    );
+    expect(registered.length).toBeGreaterThan(definitions.length);
+    const listed = [...document.matchAll(/^\| `((?:kvt|kv_transceiver)_[a-z_]+)` \|/gm)].map((match) => match[1] ?? '');
+    const asked = [...read('docs/grafana/kv-transceiver.json').matchAll(/(?:kvt|kv_transceiver)_[a-z_]+/g)].map(
+      ([series]) => listed.find((name) => name === series.replace(/_bucket$/, '')) ?? series,
+    );
+    // Among them those that somebody asks for, as a series of a histogram.
+    const names = new Set(registered.map((name) => (listed.includes(name) ? name : name.replace(/_count$/, ''))));
+    expect([...names].toSorted()).toEqual(listed.toSorted());
+    expect([...new Set(asked)].toSorted()).toEqual(listed.toSorted());
   });
 
   it('has every span, attribute and event', () => {
@@ -126,20 +167,24 @@ describe('the Grafana board', () => {
     readonly templating: { readonly list: readonly { readonly name: string }[] };
   };
   const exprs = board.panels.flatMap(({ targets = [] }) => targets.map(({ expr }) => expr));
-  const seriesOf = ({ name, type }: MetricDefinition): string[] =>
+  const seriesOf = ({ name, type }: Pick<ServerMetric, 'name' | 'type'>): string[] =>
     type === 'histogram' ? [`${name}_bucket`, `${name}_sum`, `${name}_count`] : [name];
 
-  it('asks only for metrics and labels that exist, and for all of them', () => {
-    const known = new Map(definitions.flatMap((one) => seriesOf(one).map((series) => [series, one] as const)));
+  it('asks only for metrics and labels that exist, and for all of them', async () => {
+    const all = [
+      ...definitions.map(({ name, type, labels }) => ({ name, type: type as string, labels: Object.keys(labels) })),
+      ...(await serverMetrics()),
+    ];
+    const known = new Map(all.flatMap((one) => seriesOf(one).map((series) => [series, one] as const)));
     const asked = new Set<string>();
     for (const expr of exprs) {
-      const names = [...expr.matchAll(/kv_transceiver_[a-z_]+/g)].map(([name]) => name);
+      const names = [...expr.matchAll(/(?:kvt|kv_transceiver)_[a-z_]+/g)].map(([name]) => name);
       expect(names, expr).toHaveLength(1);
       const definition = known.get(names[0] ?? '');
       expect(definition, expr).toBeDefined();
       asked.add(definition?.name ?? '');
       const labels = [...(/by \(([^)]*)\)/.exec(expr)?.[1] ?? '').split(', ')].filter((label) => label !== '');
-      for (const label of labels) expect([...Object.keys(definition?.labels ?? {}), 'le'], expr).toContain(label);
+      for (const label of labels) expect([...(definition?.labels ?? []), 'le', 'worker'], expr).toContain(label);
       // A histogram is asked for quantiles, a counter for a rate, a gauge as it is.
       expect(/rate\(|increase\(/.test(expr)).toBe(definition?.type !== 'gauge');
       expect(expr.startsWith('histogram_quantile(')).toBe(definition?.type === 'histogram');
@@ -147,7 +192,7 @@ describe('the Grafana board', () => {
       for (const character of expr) depth += '([{'.includes(character) ? 1 : ')]}'.includes(character) ? -1 : 0;
       expect(depth, expr).toBe(0);
     }
-    expect([...asked].toSorted()).toEqual(definitions.map(({ name }) => name).toSorted());
+    expect([...asked].toSorted()).toEqual(all.map(({ name }) => name).toSorted());
   });
 
   it('is a board that Grafana can load: ids, places and queries are each their own', () => {

@@ -7,7 +7,7 @@ import { nearestKey } from '../nearest-key.js';
 import type { ConfigProblem } from '../problem.js';
 import { type ResolvedConfig, resolveCacheTransceiverConfig } from '../resolve.js';
 import { checkServerPair } from '../server-pair.js';
-import { camelCase, isMap, settingPaths } from '../setting-keys.js';
+import { camelCase, isMap, settingPaths, shownValue } from '../setting-keys.js';
 import type { DisaggConfig, DisaggFileOptions, DisaggServerGroup } from './disagg-config.js';
 import {
   FILE_KEYS,
@@ -100,7 +100,7 @@ class DisaggFile {
     if (style?.success === false)
       problems.addElsewhere(
         'scheduleStyle',
-        `the schedule style of the command line ${style.error.issues[0]?.message}, got ${shown(scheduleStyle)}`,
+        `the schedule style of the command line ${style.error.issues[0]?.message}, got ${shownValue(scheduleStyle)}`,
       );
     const shared = pick(file, WORKER_KEYS);
     const context = this.#section('context', file, shared);
@@ -110,7 +110,7 @@ class DisaggFile {
 
     const chosenStyle = style?.data ?? head.scheduleStyle;
     if (!isHost(head.hostname))
-      problems.add(['hostname'], `must be a host name or an IPv4 address, got ${shown(head.hostname)}`);
+      problems.add(['hostname'], `must be a host name or an IPv4 address, got ${shownValue(head.hostname)}`);
     const port = this.#options.port ?? head.port;
     this.#checkUrls(context, generation, { hostname: head.hostname, port });
     this.#checkSchedule(SECTIONS.context, context);
@@ -149,7 +149,7 @@ class DisaggFile {
       return null;
     }
     if (given !== null && !isMap(given)) {
-      this.#problems.add([key], `must be a map of settings, got ${shown(given)}`);
+      this.#problems.add([key], `must be a map of settings, got ${shownValue(given)}`);
       return null;
     }
     const own = this.#named(given ?? {}, [key], SECTION_KEYS);
@@ -192,7 +192,7 @@ class DisaggFile {
     for (const issue of parsed.error.issues) {
       let got: unknown = value;
       for (const key of issue.path) got = isMap(got) || Array.isArray(got) ? Reflect.get(got, key) : undefined;
-      this.#problems.add([...path, ...issue.path.map(String)], `${issue.message}, got ${shown(got)}`);
+      this.#problems.add([...path, ...issue.path.map(String)], `${issue.message}, got ${shownValue(got)}`);
     }
     return null;
   }
@@ -301,11 +301,4 @@ function groupOf(role: 'context' | 'generation', section: ParsedSection): Disagg
 
 function pick(map: Readonly<Record<string, unknown>>, keys: readonly string[]): Record<string, unknown> {
   return Object.fromEntries(Object.entries(map).filter(([key]) => keys.includes(key)));
-}
-
-function shown(value: unknown): string {
-  if (typeof value === 'string') return JSON.stringify(value.slice(0, 64));
-  if (value instanceof Uint8Array) return 'binary data';
-  if (typeof value === 'object' && value !== null) return Array.isArray(value) ? 'a list' : 'a map';
-  return value === undefined || value === null ? 'nothing' : String(value);
 }

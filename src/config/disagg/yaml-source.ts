@@ -11,13 +11,13 @@ import {
   type YAMLMap,
 } from 'yaml';
 import { camelCase } from '../setting-keys.js';
+import { aliasFaults } from './yaml-aliases.js';
 import { faultText } from './yaml-fault.js';
 
 /** A configuration file is a few KiB; what is larger is the wrong file. */
 export const MAX_CHARACTERS = 1024 * 1024;
 /** No setting lies deeper. */
 const MAX_DEPTH = 64;
-const MAX_ALIASES = 100;
 /** Merge keys that are followed for one place. */
 const MAX_MERGES = 16;
 
@@ -49,7 +49,10 @@ export interface YamlSource {
   locate(path: readonly string[], written?: string): YamlPlace;
 }
 
-/** Syntax errors, keys given twice, several documents and alias bombs are faults; nothing is thrown. */
+/**
+ * Syntax errors, keys given twice, several documents, tags of values that are no map, list, text, number or flag, and aliases without an end are
+ * faults; nothing is thrown.
+ */
 export function readYaml(text: string): YamlSource {
   if (text.length > MAX_CHARACTERS)
     return refused(`the file has ${text.length} characters, more than ${MAX_CHARACTERS}; is it the right one?`);
@@ -57,10 +60,14 @@ export function readYaml(text: string): YamlSource {
   if (strange !== null) return refused(`the file is not text: ${strange}; is it the right one?`);
   if (deepest(text) > MAX_DEPTH) return refused(`lists and maps are nested more than ${MAX_DEPTH} deep; no setting is`);
   const lines = new LineCounter();
-  // Merge keys are of YAML 1.1 and widely used; keys that are no text would become text in ways of the library's own.
+  // Merge keys are of YAML 1.1 and widely used; keys that are no text would become text in ways of the library's own. Dates, bytes, sets and
+  // ordered maps of YAML 1.1 would become objects whose content no check of a setting looks at: their tags are unknown here, whatever the
+  // file says of its version.
   const options = {
     lineCounter: lines,
     prettyErrors: false,
+    schema: 'core',
+    resolveKnownTags: false,
     merge: true,
     stringKeys: true,
     logLevel: 'error',
@@ -79,16 +86,8 @@ export function readYaml(text: string): YamlSource {
     };
   });
   if (faults.length === 0) faults.push(...faultsOfContent(document, lineAt));
-  let value: unknown = null;
-  if (faults.length === 0) {
-    try {
-      value = document.toJS({ maxAliasCount: MAX_ALIASES });
-    } catch {
-      // Every name was looked at, so that only their number is left; the library counts while it follows them.
-      const message = `aliases (*name) make the file more than ${MAX_ALIASES} times as large; write it out`;
-      faults.push({ line: 1, column: 0, keyPath: '', message });
-    }
-  }
+  // Without a limit of the library's: it would not say where.
+  const value: unknown = faults.length === 0 ? document.toJS({ maxAliasCount: -1 }) : null;
   return { value, faults, locate: (path, written) => locate(document, path, written, lineAt) };
 }
 
@@ -126,27 +125,31 @@ function deepest(text: string): number {
 }
 
 /**
- * What is no error of YAML and must not become a value: aliases that name nothing and merges of what is no map, which the library notices only when
- * it makes values, and a key that objects understand in a way of their own, so that what it holds would be nowhere.
+ * What is no error of YAML and must not become a value: another version of it, aliases that name nothing or have no end and merges of what is no map,
+ * which the library notices only when it makes values, if at all, and a key that objects understand in a way of their own, so that what it holds
+ * would be nowhere.
  */
 function faultsOfContent(document: Document, lineAt: (offset: number) => number): YamlFault[] {
   const faults: YamlFault[] = [];
   const add = (offset: number, message: string): void =>
     void faults.push({ line: lineAt(offset), column: 0, keyPath: keyPathAt(document, offset).join('.'), message });
+  const { explicit, version } = document.directives?.yaml ?? {};
+  if (explicit === true && version !== '1.2')
+    add(
+      0,
+      `%YAML ${version} would make other values of 010, yes and dates; the file is read as YAML 1.2, remove the line`,
+    );
+  const aliases = aliasFaults(document, printableKey);
+  for (const { alias, message } of aliases) add(alias.range?.[0] ?? 0, message);
+  // What follows asks where aliases lead.
+  if (aliases.length > 0) return faults;
   visit(document, {
-    Alias: (_, alias) => {
-      if (alias.resolve(document) === undefined)
-        add(
-          alias.range?.[0] ?? 0,
-          `*${printableKey(alias.source)} needs its anchor, &${printableKey(alias.source)}, above it`,
-        );
-    },
     Pair: (_, { key, value }) => {
       if (isScalar(key) && key.value === '__proto__')
         add(key.range?.[0] ?? 0, 'is not a setting, and not possible as a key; remove it');
       if (!isScalar(key) || key.source !== '<<') return;
       const merged = isSeq(value) ? value.items : [value];
-      if (!merged.map((one) => resolved(document, one)).every((one) => one === undefined || isMap(one)))
+      if (!merged.every((one) => isMap(resolved(document, one))))
         add(key.range?.[0] ?? 0, 'takes a map, an alias of one (*name), or a list of those');
     },
   });

@@ -114,7 +114,8 @@ const MAX_PARTS = 256;
 export type SharedFields = z.output<z.ZodObject<typeof sharedShape>>;
 
 function isEmptyMap(value: unknown): boolean {
-  return value === undefined || value === null || (typeof value === 'object' && Object.keys(value).length === 0);
+  if (value === undefined || value === null) return true;
+  return typeof value === 'object' && !Array.isArray(value) && Object.keys(value).length === 0;
 }
 
 /**

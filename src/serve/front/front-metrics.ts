@@ -22,7 +22,7 @@ export class FrontMetrics {
   readonly #clock: Clock;
   readonly #http = new Counter({
     name: 'kvt_serve_http_requests_total',
-    help: 'HTTP requests by route and status; 499: the client left',
+    help: 'Answers to HTTP requests by route and status; route other: a path that is not there, none: refused before its path was looked at; 499: the client left',
     labelNames: ['route', 'status'],
     registers: [this.registry],
   });

@@ -1,12 +1,13 @@
-import { createServer, type Server } from 'node:http';
+import { createServer, IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { getRequestListener, type HttpBindings } from '@hono/node-server';
 import type { Hono } from 'hono';
 import { ConfigError } from '../../errors.js';
-import { watchConnections } from './connection-watch.js';
+import { type ConnectionWatch, type FrontServer, watchConnections } from './connection-watch.js';
+import { FrontResponse, hasBody } from './front-response.js';
 import { ApiError } from './openai-error.js';
 
-export interface HttpListenerOptions {
+export interface HttpListenerOptions extends ConnectionWatch {
   readonly app: Hono<{ Bindings: HttpBindings }>;
   readonly hostname: string;
   /** 0: any free port. */
@@ -16,8 +17,6 @@ export interface HttpListenerOptions {
   /** From the first byte of a request to the end of its headers, and of its body. */
   readonly headersTimeoutMs: number;
   readonly requestTimeoutMs: number;
-  /** A reader that takes nothing of a complete answer for this long is cut off. */
-  readonly stallLimitMs: number;
 }
 
 /** Bytes of all headers of a request; what has more is answered with 431. */
@@ -31,15 +30,19 @@ const CHECK_INTERVAL_MS = 1000;
  * Ownership: owns the server and its connections.
  */
 export class HttpListener {
-  readonly #server: Server;
+  readonly #server: FrontServer;
 
-  private constructor(server: Server) {
+  private constructor(server: FrontServer) {
     this.#server = server;
   }
 
   /** @throws ConfigError for an address that cannot be listened on */
   static async open(options: HttpListenerOptions): Promise<HttpListener> {
-    const { app, hostname, port, maxConnections, headersTimeoutMs, requestTimeoutMs, stallLimitMs } = options;
+    const { app, hostname, port, maxConnections, headersTimeoutMs, requestTimeoutMs, onRefused } = options;
+    const refusal = (error: ApiError): Response => {
+      onRefused(error);
+      return Response.json(error.body, { status: error.status });
+    };
     const answer = getRequestListener(
       (request, env) => {
         const bindings = env as HttpBindings;
@@ -48,11 +51,16 @@ export class HttpListener {
         if (incoming.socket.destroyed) return new Response(null, { status: 499 });
         if (incoming.headers.host === undefined && incoming.httpVersion === '1.1')
           return refusal(new ApiError(400, 'the host header is missing; HTTP 1.1 demands one'));
+        // Node takes the first; whoever stands before this server may have taken another.
+        if ((incoming.headersDistinct['host']?.length ?? 0) > 1)
+          return refusal(new ApiError(400, 'the host header is given twice; send one'));
         return app.fetch(request, bindings);
       },
       {
         // The library would put its own Request and Response in the place of the global ones.
         overrideGlobalObjects: false,
+        // It would end connections by a clock of its own whose next request the answer has invited.
+        autoCleanupIncoming: false,
         // For clients of HTTP 1.0, which name none.
         hostname: 'localhost',
         // What no request can be made of; everything behind that the application answers.
@@ -61,6 +69,8 @@ export class HttpListener {
     );
     const server = createServer(
       {
+        IncomingMessage,
+        ServerResponse: FrontResponse,
         maxHeaderSize: MAX_HEADER_BYTES,
         headersTimeout: headersTimeoutMs,
         requestTimeout: requestTimeoutMs,
@@ -70,10 +80,14 @@ export class HttpListener {
         // Answered above, in the shape of every error.
         requireHostHeader: false,
       },
-      (incoming, outgoing) => void answer(incoming, outgoing),
+      (incoming, outgoing) => {
+        // A body that came in one piece with its head is complete by then, and its connection can be kept.
+        if (hasBody(incoming)) setImmediate(() => void answer(incoming, outgoing));
+        else void answer(incoming, outgoing);
+      },
     );
     server.maxConnections = maxConnections;
-    watchConnections(server, stallLimitMs);
+    watchConnections(server, options);
     await new Promise<void>((resolve, reject) => {
       const onError = (error: NodeJS.ErrnoException): void =>
         reject(
@@ -105,8 +119,4 @@ export class HttpListener {
   abort(): void {
     this.#server.closeAllConnections();
   }
-}
-
-function refusal({ status, body }: ApiError): Response {
-  return Response.json(body, { status });
 }

@@ -81,6 +81,15 @@ function checkType(headers: Headers): void {
       415,
       `content-type must be application/json, got ${type === '' ? 'none' : JSON.stringify(type.slice(0, 64))}`,
     );
+  const charsets = [...type.matchAll(/;\s*charset\s*=([^;]*)/gi)].map(([, name = '']) =>
+    name.trim().replaceAll('"', ''),
+  );
+  const other = charsets.find((name) => !/^utf-?8$/i.test(name));
+  if (other !== undefined)
+    throw new ApiError(
+      415,
+      `the charset of content-type must be utf-8, got ${JSON.stringify(other.slice(0, 64))}; JSON has no other`,
+    );
   const encoding = headers.get('content-encoding');
   if (encoding !== null && encoding !== 'identity')
     throw new ApiError(415, 'content-encoding is not supported; send the body as it is');

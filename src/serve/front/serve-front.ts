@@ -14,7 +14,8 @@ import { AdmissionGate, type AdmissionLimits } from './admission-gate.js';
 import { BodyBudget } from './body-budget.js';
 import { FrontIds } from './front-ids.js';
 import { FrontMetrics } from './front-metrics.js';
-import { httpApp, type WorkerStatus } from './http-app.js';
+import { NO_ROUTE } from './front-response.js';
+import { httpApp, logRefusal, type WorkerStatus } from './http-app.js';
 import { HttpListener, type HttpListenerOptions } from './http-listener.js';
 import { mergeMetrics } from './merge-metrics.js';
 import { bodyBytesFor } from './read-body.js';
@@ -22,7 +23,9 @@ import { routerOf } from './routers.js';
 import { SharedMetrics } from './shared-metrics.js';
 import { WorkerSide } from './worker-side.js';
 
-export interface ServeFrontOptions extends AdmissionLimits, Omit<HttpListenerOptions, 'app' | 'hostname' | 'port'> {
+export interface ServeFrontOptions
+  extends AdmissionLimits,
+    Omit<HttpListenerOptions, 'app' | 'hostname' | 'port' | 'onAnswer' | 'onRefused'> {
   readonly config: DisaggConfig;
   /** Of the file that it was read from. */
   readonly rejection: Rejection;
@@ -95,12 +98,15 @@ export class ServeFront {
       nodeId: config.nodeId,
       onWarning,
     });
-    const shared = { clock, config, ids, engineModule, engineLabel: label, controlHost, logLevel, onWarning };
+    let opened: ServeFront | null = null;
+    const isEnding = (): boolean => opened?.isEnding === true;
+    const shared = { clock, config, ids, engineModule, engineLabel: label, controlHost, logLevel, onWarning, isEnding };
     let listener: HttpListener | null = null;
     try {
       for (const group of groups)
         sides.push(await inSection(rejection, group.role, () => WorkerSide.open({ ...shared, group })));
       const front = ServeFront.#assemble(options, clock, ids, engine, sides);
+      opened = front;
       listener = await front.#listen(options, clock);
       front.#listener = listener;
       await Promise.all(sides.map((side) => inSection(rejection, side.role, () => side.start())));
@@ -137,6 +143,11 @@ export class ServeFront {
 
   get port(): number {
     return this.#listener?.port ?? 0;
+  }
+
+  /** From `close` on. */
+  get isEnding(): boolean {
+    return this.#gate.isClosed;
   }
 
   /** Turns new requests away and lets those under way end; what is left at the deadline is cancelled. Then ends everything. */
@@ -199,7 +210,14 @@ export class ServeFront {
       health: () => this.#health(),
       allMetrics: () => all.get(),
     });
-    return HttpListener.open({ ...options, app, hostname: config.hostname, port: config.port });
+    return HttpListener.open({
+      ...options,
+      app,
+      hostname: config.hostname,
+      port: config.port,
+      onAnswer: (route, status) => metrics.responded(route, status),
+      onRefused: (error) => logRefusal(log.logger, NO_ROUTE, error, null),
+    });
   }
 
   #health() {

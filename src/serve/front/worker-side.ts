@@ -25,6 +25,8 @@ export interface WorkerSideOptions {
   /** Of the workers of this machine. */
   readonly logLevel: LogLevel;
   readonly onWarning: (message: string) => void;
+  /** The front is about to end. */
+  readonly isEnding: () => boolean;
 }
 
 /** From `ready` to the first answer over the link. */
@@ -61,7 +63,7 @@ export class WorkerSide {
 
   /** Nothing is started yet. @throws ConfigError for security settings or addresses that cannot be used */
   static async open(options: WorkerSideOptions): Promise<WorkerSide> {
-    const { clock, group, onWarning, engineLabel, engineModule, config, ids, logLevel } = options;
+    const { clock, group, onWarning, isEnding, engineLabel, engineModule, config, ids, logLevel } = options;
     // What the section says of keys holds for this end as well; the rest of it is about the workers' machines.
     const resolved = resolveCacheTransceiverConfig(group.cacheTransceiverConfig, {
       nixlAvailable: true,
@@ -83,6 +85,7 @@ export class WorkerSide {
       ids: () => ids.origin,
       onIdsTaken: (taken) => ids.refused(taken),
       onWarning,
+      isEnding,
     });
     ids.onChange(() => front.announceIds());
     const keepers = new Map<string, WorkerKeeper>();

@@ -22,6 +22,8 @@ export interface FrontLinksOptions {
   /** A worker has another front that makes these. */
   readonly onIdsTaken: (taken: IdOrigin) => void;
   readonly onWarning: (message: string) => void;
+  /** This front is about to end. Left out: it never is. */
+  readonly isEnding?: () => boolean;
 }
 
 /**
@@ -39,14 +41,18 @@ export class FrontLinks {
   #badFrames = 0;
 
   constructor(options: FrontLinksOptions) {
-    const { messenger, clock, onWarning } = options;
+    const { messenger, clock, onWarning, isEnding = () => false } = options;
     const guard = new CallbackGuard({ clock, counters: this.#counters, warn: onWarning });
     this.#guard = guard;
     this.#turns = new TurnBudget(clock);
     this.#o = {
       ...options,
       clock: new GuardedClock(clock, guard),
-      onWarning: (message) => void guard.run('the log', () => onWarning(message)),
+      onWarning: (message) => {
+        // Whoever ends all processes at once ends the workers too: that is no news, and may be here before the signal is. It comes in this turn.
+        const warn = (): void => (isEnding() ? undefined : onWarning(message));
+        guard.after('the log', clock.nextTurn(), warn);
+      },
     };
     messenger.onFrame((bytes) => void guard.run('a frame of a worker', () => this.#onFrame(bytes)));
     messenger.onDisconnect((endpoint) => {

@@ -78,6 +78,53 @@ describe('a file that is no good YAML: what to do about it, where, and near whic
       `context_servers: !server {}\n`,
       ['f:1: context_servers (column 18): a tag (!name) is not known, or does not fit its value; remove it'],
     ],
+    ...(
+      [
+        ['an ordered map', '!!omap [ enable_pipelined_transfer: maybe, foo: 5 ]'],
+        ['a set', '!!set { a, b }'],
+        ['pairs', '!!pairs [ a: 1 ]'],
+        ['bytes of another spelling', '!<tag:yaml.org,2002:binary> aGVsbG8='],
+        ['a date', '!!timestamp 2026-01-01'],
+        ['an ordered map of nothing', '!!omap'],
+      ] as const
+    ).map(([what, value]): [string, string, string[]] => [
+      `the tag of ${what}`,
+      `${BOTH}cache_transceiver_config: ${value}\nengine: ${value}\n`,
+      [
+        'f:3: cache_transceiver_config (column 27): a tag (!name) is not known, or does not fit its value; remove it',
+        'f:4: engine (column 9): a tag (!name) is not known, or does not fit its value; remove it',
+      ],
+    ]),
+    [
+      'a tag of another name',
+      `%TAG !y! tag:yaml.org,2002:\n---\n${BOTH}engine: !y!set { a }\n`,
+      ['f:5: engine (column 9): a tag (!name) is not known, or does not fit its value; remove it'],
+    ],
+    [
+      'another version, in which an unquoted date is an object',
+      `%YAML 1.1\n---\n${BOTH}engine: { a: 2026-01-01 }\n`,
+      ['f:1: %YAML 1.1 would make other values of 010, yes and dates; the file is read as YAML 1.2, remove the line'],
+    ],
+    [
+      'an alias in the map that it names',
+      `engine: &e\n  seed: 1\n  self: *e\n${BOTH}`,
+      ['f:3: engine.self: *e stands inside of &e, which it names; remove it'],
+    ],
+    [
+      'an alias deep in the list around it, used elsewhere',
+      `context_servers: &c\n  urls: [1, { a: [ *c ] }]\ngeneration_servers: *c\n`,
+      ['f:2: context_servers.urls: *c stands inside of &c, which it names; remove it'],
+    ],
+    [
+      'a map merged into itself',
+      `context_servers: &c\n  <<: [{ router: a }, *c]\n`,
+      ['f:2: context_servers.<<: *c stands inside of &c, which it names; remove it'],
+    ],
+    [
+      'aliases of aliases',
+      `${BOTH}engine:\n  a: &a [${'x, '.repeat(9)}]\n${['b', 'c', 'd', 'e', 'f'].map((name, at) => `  ${name}: &${name} [${`*${'abcde'[at]}, `.repeat(9)}]\n`).join('')}`,
+      ['f:8: engine.e: up to here aliases (*name) repeat more than 10000 values; write them out'],
+    ],
     ['a list as a key', `? [a, b]\n: 1\n`, ['f:1: column 3: a key must be plain text']],
     [
       'a key without end',
@@ -118,6 +165,22 @@ describe('a file that is no good YAML: what to do about it, where, and near whic
 
   it.each([
     ['anchors and aliases', 'context_servers: &one { num_instances: 2 }\ngeneration_servers: *one\n'],
+    [
+      'an anchor given anew inside of itself',
+      'context_servers: &one { num_instances: &one 2 }\ngeneration_servers: { num_instances: *one }\n',
+    ],
+    [
+      'hundreds of aliases of one value',
+      `context_servers: { num_instances: &n 2, engine: { a: [${'*n, '.repeat(500)}] } }\ngeneration_servers: { num_instances: *n }\n`,
+    ],
+    [
+      'tags of what a value is anyway',
+      'context_servers: !!map { num_instances: !!int 2 }\ngeneration_servers: { num_instances: 2 }\n',
+    ],
+    [
+      'the version that is meant',
+      '%YAML 1.2\n---\ncontext_servers: { num_instances: 2 }\ngeneration_servers: { num_instances: 2 }\n',
+    ],
     [
       'merge keys',
       'context_servers: &one { num_instances: 2 }\ngeneration_servers:\n  <<: *one\n  router: least_loaded\n',
@@ -216,6 +279,24 @@ describe('a setting that is wrong', () => {
     expect(messageOf({ max_tokens_in_buffer: 'maxTokensInBuffer' })).toMatch(
       /^cacheTransceiverConfig: max_tokens_in_buffer must be .* got "maxTokensInBuffer"$/,
     );
+  });
+
+  it.each([
+    [new Map([['backend', 'HOST']]), 'it must be a map of settings, got an object of Map'],
+    [new Date(0), 'it must be a map of settings, got an object of Date'],
+    [{ security: new Map([['curve', 1]]) }, 'security must be a map of settings, got an object of Map'],
+    [{ ucx: new Uint8Array(2) }, 'ucx must be a map of settings, got an object of Uint8Array'],
+    [{ kv_transfer_timeout_ms: 5n }, /^kv_transfer_timeout_ms must be .*, got 5n$/],
+  ])('in a call, as something that YAML has not (%$)', (input, message) => {
+    let problems: readonly { message: string }[] = [];
+    try {
+      resolveCacheTransceiverConfig(input);
+    } catch (error) {
+      problems = (error as ConfigError).details['problems'] as typeof problems;
+    }
+    expect(problems.map((one) => one.message)).toEqual([
+      typeof message === 'string' ? message : (expect.stringMatching(message) as unknown),
+    ]);
   });
 
   it('that is found later has line and key as well', () => {

@@ -108,6 +108,7 @@ describe('what is refused', () => {
     ['stop many', { stop: ['a', 'b', 'c', 'd', 'e'] }, 'stop', /stop has 5 entries; at most 4/],
     ['penalty', { presence_penalty: 0.5 }, 'presence_penalty', /leave it at 0/],
     ['bias', { logit_bias: { '1': 2 } }, 'logit_bias', /leave it out/],
+    ['bias as a list', { logit_bias: [] }, 'logit_bias', /leave it out/],
     ['logprobs', { logprobs: 2 }, 'logprobs', /no probabilities/],
     ['echo', { echo: true }, 'echo', /leave it at false/],
     ['unknown', { max_tokenz: 3 }, 'max_tokenz', /is not a parameter of this endpoint; did you mean max_tokens\?/],

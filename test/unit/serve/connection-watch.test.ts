@@ -1,13 +1,14 @@
 import { once } from 'node:events';
-import { createServer, type Server, type ServerResponse } from 'node:http';
+import { createServer, IncomingMessage, type ServerResponse } from 'node:http';
 import { type AddressInfo, connect, type Socket } from 'node:net';
 import { afterEach, describe, expect, it } from 'vitest';
-import { watchConnections } from '../../../src/serve/front/connection-watch.js';
+import { type FrontServer, watchConnections } from '../../../src/serve/front/connection-watch.js';
+import { FrontResponse } from '../../../src/serve/front/front-response.js';
 import { HANG_LIMIT_MS, until, withDeadline } from '../../support/deadline.js';
 
 const ASK = 'GET / HTTP/1.1\r\nhost: x\r\n\r\n';
 
-let server: Server;
+let server: FrontServer;
 let client: Socket;
 afterEach(async () => {
   client.destroy();
@@ -18,8 +19,8 @@ afterEach(async () => {
 /** @param answer for each request, in order */
 async function start(stallLimitMs: number, answer: (response: ServerResponse, index: number) => void) {
   let count = 0;
-  server = createServer((_, response) => answer(response, count++));
-  watchConnections(server, stallLimitMs);
+  server = createServer({ IncomingMessage, ServerResponse: FrontResponse }, (_, response) => answer(response, count++));
+  watchConnections(server, { stallLimitMs, onAnswer: () => {}, onRefused: () => {} });
   server.listen(0, '127.0.0.1');
   await once(server, 'listening');
   const accepted = once(server, 'connection') as Promise<[Socket]>;
@@ -77,5 +78,15 @@ describe('connections', () => {
     first.end('one');
     await finished;
     expect(socket.timeout).toBe(50_000);
+  });
+
+  it('whose body is not read to its end are not cut off: what was answered would be lost', async () => {
+    const socket = await start(50_000, (response) => response.end('one'));
+    client.resume();
+    const ended = once(client, 'end');
+    client.write(`POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 1000000\r\n\r\n${'x'.repeat(1000)}`);
+    await withDeadline(ended, HANG_LIMIT_MS, () => `still open, ${client.bytesRead} bytes came`);
+    expect([socket.writableEnded, socket.isPaused(), socket.destroyed]).toEqual([true, true, false]);
+    await withDeadline(once(socket, 'close'), HANG_LIMIT_MS, () => 'it lingers');
   });
 });

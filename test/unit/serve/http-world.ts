@@ -7,7 +7,8 @@ import { tinyServeEngine } from '../../../src/serve/engine/tiny-serve-engine.js'
 import { AdmissionGate } from '../../../src/serve/front/admission-gate.js';
 import { BodyBudget } from '../../../src/serve/front/body-budget.js';
 import { FrontMetrics } from '../../../src/serve/front/front-metrics.js';
-import { httpApp } from '../../../src/serve/front/http-app.js';
+import { NO_ROUTE } from '../../../src/serve/front/front-response.js';
+import { httpApp, logRefusal } from '../../../src/serve/front/http-app.js';
 import { HttpListener } from '../../../src/serve/front/http-listener.js';
 import { HANG_LIMIT_MS, withDeadline } from '../../support/deadline.js';
 import { FakeServer } from '../coordinator/fake-server.js';
@@ -87,7 +88,15 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     headersTimeoutMs: options.requestTimeoutMs ?? HANG_LIMIT_MS,
     requestTimeoutMs: options.requestTimeoutMs ?? HANG_LIMIT_MS,
     stallLimitMs: options.stallLimitMs ?? HANG_LIMIT_MS,
+    onAnswer: (route, status) => metrics.responded(route, status),
+    onRefused: (error) => logRefusal(logger, NO_ROUTE, error, null),
   });
+  /** `route status`, and how often. */
+  const counted = async (): Promise<Record<string, number>> => {
+    const text = await metrics.metrics();
+    const found = text.matchAll(/^kvt_serve_http_requests_total\{route="(.*)",status="(\d+)"\} (\d+)$/gm);
+    return Object.fromEntries([...found].map(([, route, status, count]) => [`${route} ${status}`, Number(count)]));
+  };
   const url = `http://127.0.0.1:${listener.port}`;
   const post = (path: string, body: unknown, more: RequestInit = {}): Promise<Response> =>
     fetch(`${url}${path}`, {
@@ -104,6 +113,8 @@ export async function httpWorld(options: HttpWorldOptions = {}) {
     generation,
     gate,
     bodies,
+    counted,
+    port: listener.port,
     url,
     post,
     complete: (more: object = {}, init: RequestInit = {}) =>

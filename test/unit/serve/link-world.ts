@@ -89,6 +89,8 @@ export function linkWorld(role: 'context' | 'generation' = 'context', clock = ne
   const wires = new Wires(clock);
   const log: string[] = [];
   const warnings: string[] = [];
+  /** Whether the fronts are about to end. */
+  const ending = { is: false };
   let nextSession = 100n;
   /** @param draws what the front draws for the part of the process */
   const startFront = (port: number, ...draws: number[]) => {
@@ -103,6 +105,7 @@ export function linkWorld(role: 'context' | 'generation' = 'context', clock = ne
       ids: () => ids.origin,
       onIdsTaken: (taken) => ids.refused(taken),
       onWarning,
+      isEnding: () => ending.is,
     });
     ids.onChange(() => links.announceIds());
     return { ids, links };
@@ -133,5 +136,5 @@ export function linkWorld(role: 'context' | 'generation' = 'context', clock = ne
     });
     return { server, host };
   };
-  return { clock, wires, log, warnings, front, ids, link, startFront, startWorker };
+  return { clock, wires, log, warnings, ending, front, ids, link, startFront, startWorker };
 }

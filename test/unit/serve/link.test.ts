@@ -286,6 +286,21 @@ describe('what breaks ends every call', () => {
     expect(link.condition().phase).toBe('ready');
   });
 
+  it('the worker is gone, which is news unless this process is about to end, too', async () => {
+    for (const isEnding of [false, true]) {
+      const { clock, wires, link, warnings, ending } = await opened();
+      const call = link.submit(REQUEST, {});
+      await clock.run(2);
+      wires.kill(WORKER);
+      // The signal comes to both at once, and the news may be faster.
+      ending.is = isEnding;
+      await clock.run(5);
+      await failed(call.done);
+      expect(link.condition().phase).toBe('down');
+      expect(warnings).toEqual(isEnding ? [] : [`context-0 at ${WORKER} was lost: its connection broke`]);
+    }
+  });
+
   it('a frame to the worker is lost', async () => {
     const { clock, wires, link, server } = await opened();
     wires.fate = () => 'is lost';
