@@ -1,8 +1,9 @@
 import type { KvCacheManager } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
-import { InternalError, type KvTransceiverError } from '../errors.js';
+import type { KvTransceiverError } from '../errors.js';
 import type { TurnBudget } from '../turn-budget.js';
 import type { ContextTransfer } from './context-transfer.js';
+import { readTokens, type SampledTokens } from './engine-tokens.js';
 import type { EventSink } from './executor-events.js';
 import type { ForwardResult, ModelEngine, ScheduledWork } from './model-engine.js';
 import type { PageMoves } from './page-moves.js';
@@ -44,7 +45,7 @@ interface Work {
 }
 
 /** The token of each request, or why there are none. */
-export type StepResult = ReadonlyMap<LlmRequest, number> | KvTransceiverError;
+export type StepResult = SampledTokens | KvTransceiverError;
 
 /** A forward that was enqueued. */
 export interface StepInFlight {
@@ -58,8 +59,8 @@ export interface StepInFlight {
 
 /**
  * Role: runs one planned step in three parts, so that the next step can be launched between them.
- * Ordering: launch = early prefix, forward enqueued; send = `sendKvAsync` behind its event, once every step before it went well; retire =
- *   content marked, tokens out, once the results are known; several ranks agree before that on whether there are any.
+ * Ordering: launch = early prefix, forward enqueued; send = `sendKvAsync` behind its event, once every step before it went well; judge = those
+ *   that got no token end, when the results are read; retire = content marked, tokens out; several ranks agree before that on whether there are any.
  *   Nothing of a request is given up between the launch and the retirement of a step that has it.
  */
 export class ForwardStage {
@@ -79,7 +80,11 @@ export class ForwardStage {
         generation: generation.map((work) => work.scheduled),
       });
       // The tokens are in the requests as soon as they are known, whatever the loop does meanwhile.
-      const result = forward.tokens.then((tokens) => this.#noted(context, tokens), engineError);
+      // A thenable will do, and so does what is there already.
+      const result = Promise.resolve(forward.tokens).then(
+        (tokens: unknown) => this.#noted(context, generation, tokens),
+        engineError,
+      );
       return { context, generation, forward, result };
     } catch (error) {
       return { context, generation, forward: null, result: Promise.resolve(engineError(error)) };
@@ -97,6 +102,20 @@ export class ForwardStage {
     for (const { entry } of context) {
       if (turns.isSpent()) await turns.nextTurn();
       transfer.sendKvAsync(entry, forward.event);
+    }
+  }
+
+  /**
+   * The step was read. Who was to get a token and did not is given up, and nobody else. Several ranks: the others hear of it in the exchange in
+   * which they agree on the step, before anybody plans the next token.
+   */
+  async judge(refused: SampledTokens['refused']): Promise<void> {
+    const { turns, endings } = this.#o;
+    for (const [entry, error] of refused) {
+      if (turns.isSpent()) await turns.nextTurn();
+      endings.abandon(entry, error);
+      // An engine that finds no token may have written what leads to none. Several ranks mark alike: whether there is content is agreed by the forward.
+      if (entry.outcome !== null) entry.hasLostContent = true;
     }
   }
 
@@ -124,11 +143,11 @@ export class ForwardStage {
     if (result instanceof Error) return;
     for (const work of step.context) {
       if (turns.isSpentBySmall()) await turns.nextTurn();
-      if (work.entry.outcome === null && isLastChunk(work)) this.#finishPrompt(work.entry, result);
+      if (work.entry.outcome === null && isLastChunk(work)) this.#finishPrompt(work.entry, result.tokens);
     }
     for (const { entry } of step.generation) {
       if (turns.isSpentBySmall()) await turns.nextTurn();
-      if (entry.outcome === null) this.#finishDecode(entry, result);
+      if (entry.outcome === null) this.#finishDecode(entry, result.tokens);
     }
   }
 
@@ -176,11 +195,12 @@ export class ForwardStage {
     return works;
   }
 
-  /** What the engine hands over may be no tokens at all, which is found out by reading them. */
-  #noted(context: readonly Work[], tokens: ReadonlyMap<LlmRequest, number>): StepResult {
+  /** What the engine hands over may be anything. */
+  #noted(context: readonly Work[], generation: readonly Work[], answer: unknown): StepResult {
     try {
-      this.#noteContextTokens(context, tokens);
-      return tokens;
+      const sampled = readTokens(sampling(context, generation), answer);
+      this.#noteContextTokens(context, sampled.tokens);
+      return sampled;
     } catch (error) {
       return engineError(error);
     }
@@ -190,10 +210,10 @@ export class ForwardStage {
   #noteContextTokens(context: readonly Work[], tokens: ReadonlyMap<LlmRequest, number>): void {
     let isAny = false;
     for (const work of context) {
-      const { role, request } = work.entry;
-      const token = tokens.get(request);
-      if (role !== 'context' || !isLastChunk(work) || token === undefined) continue;
-      request.outputTokens.push(token);
+      const { entry } = work;
+      const token = tokens.get(entry.request);
+      if (entry.role !== 'context' || !isLastChunk(work) || token === undefined) continue;
+      entry.outputCount = entry.request.outputTokens.push(token);
       isAny = true;
     }
     // Now, and not after the step was retired, which costs time with each block of the prompt.
@@ -214,10 +234,8 @@ export class ForwardStage {
     const { request } = entry;
     const { events, endings } = this.#o;
     const token = tokens.get(request);
-    if (token === undefined) {
-      endings.abandon(entry, new InternalError(`request ${request.id}: the model engine returned no first token`));
-      return;
-    }
+    // Several ranks: it was given up, and goes on until all of them know.
+    if (token === undefined) return;
     this.#prefillDone(entry);
     if (entry.role === 'context') {
       if (request.disagg?.scheduleStyle === 'context_first') {
@@ -233,14 +251,8 @@ export class ForwardStage {
   }
 
   #finishDecode(entry: Entry, tokens: ReadonlyMap<LlmRequest, number>): void {
-    const { request } = entry;
-    const { endings } = this.#o;
-    const token = tokens.get(request);
-    if (token === undefined) {
-      endings.abandon(entry, new InternalError(`request ${request.id}: the model engine returned no token`));
-      return;
-    }
-    if (this.#o.tokens.deliver(entry, token)) endings.complete(entry);
+    const token = tokens.get(entry.request);
+    if (token !== undefined && this.#o.tokens.deliver(entry, token)) this.#o.endings.complete(entry);
   }
 
   #answer(request: LlmRequest, disagg: DisaggregatedParams): DisaggregatedParams {
@@ -266,6 +278,12 @@ function begun(work: Work): Work {
 
 function isLastChunk({ entry, scheduled }: Work): boolean {
   return scheduled.chunkEnd === entry.request.promptTokens.length;
+}
+
+/** Of a forward, those that it samples a token for. */
+function* sampling(context: readonly Work[], generation: readonly Work[]): Iterable<Entry> {
+  for (const work of context) if (isLastChunk(work)) yield work.entry;
+  for (const { entry } of generation) yield entry;
 }
 
 function engineError(error: unknown): KvTransceiverError {

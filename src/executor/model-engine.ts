@@ -32,7 +32,8 @@ export interface ForwardResult {
   /** Signalled when the pages of this batch are written; null when they already are. */
   readonly event: ReadyEvent | null;
   /**
-   * The sampled token of each request that produced one: finished prompts and decode steps. Settles after `event`, and also a rejection
+   * The sampled token, an integer in [0, 2^32), of each request that produced one: finished prompts and decode steps; a request without one, or
+   * with something else, fails, and it alone. Settles after `event`, and also a rejection
    * only when nothing of this forward writes pages any more: the pages are given up then. Overlap schedule: read only after those of the
    * forward before; what a request's earlier forward failed to compute is never sent, whatever comes of this one.
    */

@@ -19,6 +19,8 @@ export interface Entry {
   stepsInFlight: number;
   /** A forward of it failed: what later ones computed on top is no content, whether or not they went well. */
   hasLostContent: boolean;
+  /** Length of `request.outputTokens`, which nobody else may change. */
+  outputCount: number;
   /** Null until it ended. */
   outcome: RequestOutcome | null;
 }
@@ -70,6 +72,7 @@ export class RequestTable {
       order: this.#nextOrder++,
       stepsInFlight: 0,
       hasLostContent: false,
+      outputCount: 0,
       outcome: null,
     };
     this.#entries.set(request.id, entry);

@@ -93,6 +93,7 @@ export class StepPipeline {
     const oldest = this.#steps[0];
     if (oldest === undefined) return null;
     const result = await oldest.flight.result;
+    if (!(result instanceof Error) && result.refused.size > 0) await this.#forward.judge(result.refused);
     oldest.result = result;
     return result instanceof Error ? result : null;
   }

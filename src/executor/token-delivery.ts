@@ -16,7 +16,8 @@ export class TokenDelivery {
   /** @returns true when it was the last one: `maxTokens` are there, or it stops the request */
   deliver(entry: Entry, token: number): boolean {
     const { request } = entry;
-    const index = request.outputTokens.push(token) - 1;
+    entry.outputCount = request.outputTokens.push(token);
+    const index = entry.outputCount - 1;
     const atMs = this.#clock.now();
     if (index === 0) this.#events.emit(entry.events, 'onFirstToken', request, token, atMs);
     this.#events.emit(entry.events, 'onToken', request, token, index, atMs);

@@ -2,6 +2,7 @@ import type { TransferAgent } from '../agent/transfer-agent.js';
 import { ProtocolError, ResourceError, StateError } from '../errors.js';
 import type { ContextAnswer } from '../executor/request.js';
 import { AUX_LAYOUT } from '../mapping/page-table.js';
+import { ByteWriter } from '../wire/byte-writer.js';
 
 export const AUX_SLOT_BYTES = 512;
 const HEADER_BYTES = 28;
@@ -68,7 +69,10 @@ export class AuxBuffer {
     this.#free.push(slot);
   }
 
-  /** @throws ResourceError when tokens and log-probs do not fit one slot */
+  /**
+   * @throws ResourceError when tokens and log-probs do not fit one slot
+   * @throws ArgumentError for a number that its field cannot hold: it would arrive as another one
+   */
   pack(slot: number, content: AuxContent): void {
     this.#requireAllocated(slot);
     const { firstLogProbs } = content;
@@ -78,27 +82,17 @@ export class AuxBuffer {
       const what = `${tokens.length} first and draft tokens with ${firstLogProbs.length} log-probs`;
       throw new ResourceError(`${what} do not fit an aux slot of ${AUX_MAX_TOKENS}: send fewer draft tokens`);
     }
-    const bytes = new Uint8Array(HEADER_BYTES + count * 4);
-    const view = new DataView(bytes.buffer);
-    const header = [
-      MAGIC,
-      AUX_LAYOUT,
-      content.firstTokens.length,
-      content.draftTokens.length,
-      content.promptLen,
-      content.cachedTokens,
-      firstLogProbs.length,
-    ];
-    header.forEach((word, index) => {
-      view.setUint32(index * 4, word, true);
-    });
-    tokens.forEach((token, index) => {
-      view.setUint32(HEADER_BYTES + index * 4, token, true);
-    });
-    firstLogProbs.forEach((logProb, index) => {
-      view.setFloat32(HEADER_BYTES + (tokens.length + index) * 4, logProb, true);
-    });
-    this.#agent.writeBytes(this.#base + slot * AUX_SLOT_BYTES, bytes);
+    const writer = new ByteWriter(HEADER_BYTES + count * 4);
+    writer.u32(MAGIC, 'magic');
+    writer.u32(AUX_LAYOUT, 'version');
+    writer.u32(content.firstTokens.length, 'firstCount');
+    writer.u32(content.draftTokens.length, 'draftCount');
+    writer.u32(content.promptLen, 'promptLen');
+    writer.u32(content.cachedTokens, 'cachedTokens');
+    writer.u32(firstLogProbs.length, 'logProbCount');
+    for (const token of tokens) writer.u32(token, 'a token');
+    for (const logProb of firstLogProbs) writer.f32(logProb, 'a log-prob');
+    this.#agent.writeBytes(this.#base + slot * AUX_SLOT_BYTES, writer.finish());
   }
 
   /** @throws ProtocolError when the slot does not hold aux content */

@@ -1,9 +1,9 @@
 import { ArgumentError, RequestTooLargeError } from '../errors.js';
 import { type DisaggregatedParams, type LlmRequest, requestKey } from '../executor/request.js';
+import { isToken, shown, TOKEN_RANGE } from '../token.js';
 import { isEndpoint } from '../wire/endpoint.js';
 import { AUX_MAX_TOKENS } from './aux-buffer.js';
 
-const MAX_TOKEN = 0xffff_ffff;
 const MAX_REQUEST_ID = 0xffff_ffff_ffff_ffffn;
 /** Of an aux slot: the rest is for the first token and its log-prob. */
 export const MAX_DRAFT_TOKENS: number = AUX_MAX_TOKENS - 2;
@@ -20,7 +20,7 @@ export function maxDraftTokens({
 /**
  * What no frame and no aux slot can carry is refused where the request comes in: behind that it would be found out by a timer or a completion,
  * where nobody waits for the error.
- * @throws ArgumentError for an id that is no u64, a `ctxInfoEndpoint` that is none, a draft token for an aux slot that is no u32
+ * @throws ArgumentError for an id that is no u64, a `ctxInfoEndpoint` that is none, a first or draft token that is no u32
  * @throws RequestTooLargeError for more draft tokens than fit beside the first token and its log-prob
  */
 export function requireTransferable(request: LlmRequest): void {
@@ -41,20 +41,10 @@ export function requireTransferable(request: LlmRequest): void {
     throw new RequestTooLargeError(
       `request ${id}: ${draftTokens.length} draft tokens do not fit an aux slot beside the first token and its log-prob; send at most ${MAX_DRAFT_TOKENS}, or use scheduleStyle 'context_first'`,
     );
-  // Written into the slot they would be other tokens, and arrive as such.
-  const bad = maxTokens === Number.POSITIVE_INFINITY ? -1 : draftTokens.findIndex((token) => !isToken(token));
-  if (bad >= 0)
-    throw new ArgumentError(
-      `request ${id}: disagg.draftTokens[${bad}] is ${shown(draftTokens[bad])}; tokens are integers in [0, 2^32)`,
-    );
-}
-
-function isToken(token: number): boolean {
-  return Number.isInteger(token) && token >= 0 && token <= MAX_TOKEN;
-}
-
-/** It may be long, and it is somebody else's. */
-function shown(value: unknown): string {
-  const text = typeof value === 'number' ? String(value) : (JSON.stringify(value) ?? String(value));
-  return text.length > 80 ? `${text.slice(0, 80)}…` : text;
+  // Written into the slot they would be other tokens, and arrive as such; those that came with the request go to its user as they are.
+  for (const field of ['draftTokens', 'firstGenTokens'] as const) {
+    const bad = disagg[field].findIndex((token) => !isToken(token));
+    if (bad >= 0)
+      throw new ArgumentError(`request ${id}: disagg.${field}[${bad}] is ${shown(disagg[field][bad])}; ${TOKEN_RANGE}`);
+  }
 }

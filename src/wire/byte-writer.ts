@@ -54,6 +54,15 @@ export class ByteWriter {
     this.#view.setBigUint64(at, value, true);
   }
 
+  /** In single precision. Infinities are numbers, NaN is none. */
+  f32(value: number, field: string): void {
+    if (typeof value !== 'number' || Number.isNaN(value)) {
+      throw new ArgumentError(`${field} must be a number, got ${String(value)}`);
+    }
+    const at = this.#advance(4);
+    this.#view.setFloat32(at, value, true);
+  }
+
   bool(value: boolean): void {
     const at = this.#advance(1);
     this.#view.setUint8(at, value ? 1 : 0);
@@ -144,6 +153,6 @@ export class ByteWriter {
 
 function checkInteger(value: number, min: number, max: number, field: string): void {
   if (!Number.isInteger(value) || value < min || value > max) {
-    throw new ArgumentError(`${field} must be an integer in [${min}, ${max}], got ${value}`);
+    throw new ArgumentError(`${field} must be an integer in [${min}, ${max}], got ${String(value)}`);
   }
 }

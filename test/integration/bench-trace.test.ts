@@ -154,6 +154,13 @@ describe('bench trace', () => {
     expect([code, stdout]).toEqual([2, '']);
   });
 
+  it('does not pass when every request was refused', async () => {
+    const { code, stdout } = await runCli(['bench', 'trace', '--pool-tokens', '64', '--requests', '3']);
+    expect(stdout).toMatch(/NOT MET {2}completedRequests monolithic trace: 0 >= 1/);
+    expect(stdout).not.toMatch(/every byte planned was sent/);
+    expect(code).toBe(1);
+  });
+
   it('makes the page of a run that is over, and refuses what no bench wrote', async () => {
     const from = fileURLToPath(new URL('../../bench/results/2-core-vm/dispatch-2026-11-30.json', import.meta.url));
     const report = join(folder, 'dispatch');

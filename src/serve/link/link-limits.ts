@@ -7,7 +7,7 @@ export const FRAME_BYTES = 1024 * 1024;
 
 /** Tokens of a prompt or an answer, and the largest of all. */
 export const MAX_TOKENS = 1024 * 1024;
-export const MAX_TOKEN = 0xffff_ffff;
+export { MAX_TOKEN } from '../../token.js';
 /** Tokens that end an answer. */
 export const MAX_STOP_TOKENS = 256;
 export const MAX_METRICS_BYTES = 4 * 1024 * 1024;

@@ -157,9 +157,12 @@ describe('trace', () => {
     const options = optionsOf('--trace', 'x');
     const again = [...trace, { timestampMs: 500, inputTokens: 700, outputTokens: 1, hashIds: [0, 7] }];
     const [, , last] = planTrace({ ...options, variants: ['pipelined'] }, shapesFor(options), again, 3);
-    expect(
-      last?.requests.map(({ contextWarmTokens, generationWarmTokens }) => [contextWarmTokens, generationWarmTokens]),
-    ).toEqual([[512, 512]]);
+    const standing = [
+      { prompt: { tokenCount: 600, hashIds: [0, 1] }, tokens: 576, filledTokens: 512 },
+      { prompt: { tokenCount: 512, hashIds: [0] }, tokens: 512, filledTokens: 512 },
+    ];
+    expect(last?.standing?.context).toMatchObject(standing);
+    expect(last?.standing?.generation).toEqual(last?.standing?.context);
   });
 });
 

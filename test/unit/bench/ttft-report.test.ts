@@ -136,6 +136,21 @@ describe('checks', () => {
     expect(failedChecks(byteChecks(rows)).map((check) => check.name)).toEqual(names);
   });
 
+  it('fail a variant of which nothing was completed, and let one pass of which something was', () => {
+    const rejected = { outcome: 'rejected', bytesPlanned: 0, bytesSent: 0, bytesVerified: 0 } as const;
+    const rows = tableOf([
+      ['monolithic', rejected],
+      ['monolithic', rejected],
+      ['pipelined', rejected],
+      ['pipelined', {}],
+    ]);
+    expect(failedChecks(byteChecks(rows))).toMatchObject([{ name: 'completedRequests', value: 0, bound: 1 }]);
+    expect(checkLines(byteChecks(rows))).toEqual(['NOT MET  completedRequests monolithic 8192: 0 >= 1']);
+    expect(checkLines(byteChecks(rows.slice(1)))).toEqual([
+      'met      every byte planned was sent, arrived and is right',
+    ]);
+  });
+
   it('see a mismatch that cancels out over two requests', () => {
     const rows = tableOf([
       ['pipelined', { bytesSent: 999 }],

@@ -20,7 +20,7 @@ function halfTaken(): GrowingCacheManager {
 function warm(cache: GrowingCacheManager, heldRequests: number, content: PageContent, waitMs: number): Promise<void> {
   const place = { pageTable: undefined as never, contentPlace: { firstHead: 0 }, owner: { cpSize: 1, cpRank: 0 } };
   const tokens = Uint32Array.from({ length: 256 }, (_, token) => token);
-  return warmPrefix({ cache, heldRequests, content, ...place }, 1, tokens, 192, 'exact', waitMs);
+  return warmPrefix({ cache, heldRequests, content, ...place }, 1, tokens, 192, waitMs);
 }
 
 async function messageWith(heldRequests: number): Promise<string> {

@@ -22,6 +22,8 @@ export class FakeEngine implements ModelEngine {
   manual = false;
   enqueueFailure: Error | null = null;
   dropTokens = false;
+  /** What the engine hands over instead, from the tokens that it should. */
+  spoil: ((tokens: ReadonlyMap<LlmRequest, number>) => unknown) | null = null;
   #nextHandle = 1;
 
   constructor(log: string[]) {
@@ -48,7 +50,8 @@ export class FakeEngine implements ModelEngine {
       const finish = (): void => {
         event.signal();
         this.#log.push('done');
-        resolve(this.dropTokens ? new Map() : this.#tokens(batch));
+        const sampled = this.dropTokens ? new Map() : this.#tokens(batch);
+        resolve(this.spoil === null ? sampled : (this.spoil(sampled) as typeof sampled));
       };
       const fail = (error: Error): void => {
         event.fail(error.message);

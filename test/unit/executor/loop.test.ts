@@ -150,10 +150,7 @@ describe.each(SCHEDULES)('the engine, %s', (schedule) => {
     h.executor.submit(contextRequest(1, 8));
     h.executor.submit(aggregateRequest(2, 12, 1));
     await h.clock.turn(40);
-    const lost = [
-      'cancel 1 request 1: the model engine returned no first token',
-      'finished 1 failed DISAGG_TRANS_ERROR',
-    ];
+    const lost = ['cancel 1 request 1: the model engine returned no token', 'finished 1 failed DISAGG_TRANS_ERROR'];
     expect(h.take('computed', 'done', 'free')).toEqual([
       'forward 2[0,8) 1[0,8)',
       'send 1 [0,8)',

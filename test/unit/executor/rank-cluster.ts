@@ -151,6 +151,8 @@ export class NotingEngine implements ModelEngine {
   readonly #delayOf: DelayOf;
   readonly batches: string[] = [];
   failure: Error | null = null;
+  /** What requests get instead of their first token here. */
+  readonly instead = new Map<number, unknown>();
   /** Forwards, counted from 0, that fail: before they are enqueued, or on the device. */
   readonly failuresAt = new Map<number, 'enqueue' | 'device'>();
 
@@ -175,6 +177,9 @@ export class NotingEngine implements ModelEngine {
       if (chunkEnd === request.promptTokens.length) tokens.set(request, request.id);
     for (const { request, chunkStart } of batch.generation)
       tokens.set(request, request.id + chunkStart + 1 - request.promptTokens.length);
+    for (const request of tokens.keys())
+      if (this.instead.has(request.id) && request.outputTokens.length === 0)
+        tokens.set(request, this.instead.get(request.id) as number);
     const delayMs = this.#delayOf('forward', null);
     await new Promise<void>((resolve) => this.#clock.setTimer(delayMs, resolve));
     if (failure === 'device') return { event: null, tokens: Promise.reject(new Error('the device failed')) };

@@ -40,7 +40,7 @@ describe.each(SCHEDULES)('what plugged-in code throws, %s', (schedule) => {
     const request = contextRequest(1, 8);
     h.executor.submit(request);
     await h.clock.run(200);
-    expect(request.error?.message).toMatch(/^the model engine failed: Cannot read properties of null/);
+    expect(request.error?.message).toMatch(/^the model engine failed: its tokens are null; .* must resolve to a Map/);
     expect(h.take('free', 'cancel', 'add', 'forward').at(-1)).toBe('finished 1 failed DISAGG_TRANS_ERROR');
     expect(await closed(h)).toEqual({ drained: true, failed: 0 });
   });

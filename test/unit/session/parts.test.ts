@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { ProtocolError, ResourceError, StateError } from '../../../src/errors.js';
+import { ArgumentError, ProtocolError, ResourceError, StateError } from '../../../src/errors.js';
 import { AUX_MAX_TOKENS, AUX_SLOT_BYTES, AuxBuffer } from '../../../src/session/aux-buffer.js';
 import { BoundedMap } from '../../../src/session/bounded-map.js';
 import { clipText } from '../../../src/session/clip-text.js';
@@ -247,6 +247,29 @@ describe('AuxBuffer', () => {
     expect(aux.unpack(slot).firstTokens).toEqual(tokens);
     expect(() => aux.pack(slot, { ...full, draftTokens: [1] })).toThrow(ResourceError);
     expect(() => aux.pack(slot, { ...full, firstLogProbs: [-1] })).toThrow(ResourceError);
+  });
+
+  const small = { firstTokens: [1], firstLogProbs: [-1], draftTokens: [2], promptLen: 3, cachedTokens: 0 };
+  it.each([
+    ['firstTokens', [Number.NaN]],
+    ['firstTokens', [-1]],
+    ['firstTokens', [2 ** 32 + 5]],
+    ['firstTokens', [3.7]],
+    ['firstTokens', [null]],
+    ['firstTokens', ['7']],
+    ['draftTokens', [7, 2 ** 32]],
+    ['draftTokens', [5n]],
+    ['firstLogProbs', [Number.NaN]],
+    ['firstLogProbs', ['-1']],
+    ['promptLen', 2 ** 32],
+    ['cachedTokens', -1],
+  ])('refuses what would arrive as another number: %s %j', async (field, value) => {
+    const aux = await buffer(1);
+    const slot = aux.allocate();
+    expect(() => aux.pack(slot, { ...small, [field]: value })).toThrow(ArgumentError);
+    expect(() => aux.unpack(slot)).toThrow(ProtocolError);
+    aux.pack(slot, small);
+    expect(aux.unpack(slot)).toEqual(small);
   });
 });
 

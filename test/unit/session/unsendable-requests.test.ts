@@ -102,6 +102,20 @@ describe('draft tokens that are no tokens', () => {
     expect(context.transceiver.stats()).toMatchObject({ held: 0, sendSessions: 0 });
   });
 
+  it.each(['firstGenTokens', 'draftTokens'] as const)('%s that came with the request', async (field) => {
+    const { context, generation } = await pairWithPages();
+    const endpoint = context.transceiver.endpoint;
+    const request = makeRequest(7, 'generation', { endpoint });
+    for (const token of [Number.NaN, -1, 5n]) {
+      const receive = changed(request, { scheduleStyle: 'context_first', firstGenTokens: [7], [field]: [7, token] });
+      expect(() => generation.transceiver.requestAndReceiveAsync(receive)).toThrow(ArgumentError);
+      expect(() => generation.transceiver.requestAndReceiveAsync(receive)).toThrow(
+        new RegExp(`disagg\\.${field}\\[1\\] is (NaN|-1|5n); tokens are integers in \\[0, 2\\^32\\)`),
+      );
+    }
+    expect(generation.transceiver.stats()).toMatchObject({ held: 0, receiveSessions: 0 });
+  });
+
   it('the largest token arrives', async () => {
     const pair = await pairWithPages();
     const { context, generation } = pair;

@@ -9,10 +9,10 @@ const COORDINATOR = 1;
 const CONTEXT = 2;
 const GENERATION = 3;
 
-/** Threads of the context server: the lanes of its engine from here on, then those of its slices. */
-const FIRST_COMPUTE_LANE = 1;
-const FIRST_SLICE_LANE = 100;
-const SESSIONS = 1000;
+/** Thread of every process. */
+const SESSIONS = 1;
+/** Threads of the context server: the lanes of its engine from here on, however many there are, then those of its slices. */
+const FIRST_LANE = 2;
 
 /** One event of the JSON trace format that Perfetto and Chromium read. Times in µs. */
 export interface TraceEvent {
@@ -69,9 +69,10 @@ export function timelineEvents(output: AnyOutput): TraceFile {
       drawn += sessions.length + 2 * (pieces[0].length + pieces[1].length);
     }
   });
+  const computeLanes = intoLanes(computed);
   const lanes = [
-    ...laneEvents(computed, FIRST_COMPUTE_LANE, 'compute'),
-    ...laneEvents(moved, FIRST_SLICE_LANE, 'slices'),
+    ...laneEvents(computeLanes, FIRST_LANE, 'compute'),
+    ...laneEvents(intoLanes(moved), FIRST_LANE + computeLanes.length, 'slices'),
   ];
   const sorted = [...events, ...lanes, ...flowEvents(lanes)].sort((a, b) => a.ts - b.ts || ORDER[a.ph] - ORDER[b.ph]);
   return {
@@ -83,7 +84,7 @@ export function timelineEvents(output: AnyOutput): TraceFile {
       startedAt: output.startedAt,
       requestsLeftOut: leftOut,
     },
-    traceEvents: [...names(lanes), ...sorted],
+    traceEvents: [...names(lanes, FIRST_LANE + computeLanes.length), ...sorted],
   };
 }
 
@@ -170,11 +171,11 @@ function slicePieces(
 
 /** Complete events may not overlap on a thread: each lane is one. */
 function laneEvents(
-  pieces: readonly Piece[],
+  lanes: readonly (readonly Piece[])[],
   firstLane: number,
   cat: 'compute' | 'slices',
 ): readonly (TraceEvent & { readonly flow: string })[] {
-  return intoLanes(pieces).flatMap((lane, index) =>
+  return lanes.flatMap((lane, index) =>
     lane.map(({ name, begin, end, args, flow }) => ({
       name,
       cat,
@@ -207,7 +208,7 @@ function flowEvents(lanes: readonly (TraceEvent & { readonly flow: string })[]):
     });
 }
 
-function names(lanes: readonly TraceEvent[]): readonly TraceEvent[] {
+function names(lanes: readonly TraceEvent[], firstSliceLane: number): readonly TraceEvent[] {
   const name = (what: 'process_name' | 'thread_name', pid: number, tid: number, text: string): TraceEvent => ({
     name: what,
     cat: '__metadata',
@@ -228,9 +229,7 @@ function names(lanes: readonly TraceEvent[]): readonly TraceEvent[] {
         'thread_name',
         CONTEXT,
         tid,
-        tid < FIRST_SLICE_LANE
-          ? `executor, compute ${tid - FIRST_COMPUTE_LANE + 1}`
-          : `slices ${tid - FIRST_SLICE_LANE + 1}`,
+        tid < firstSliceLane ? `executor, compute ${tid - FIRST_LANE + 1}` : `slices ${tid - firstSliceLane + 1}`,
       ),
     ),
   ];

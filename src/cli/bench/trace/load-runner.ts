@@ -60,7 +60,7 @@ export class LoadRunner {
     const prepared: PreparedRequest[] = [];
     for (let first = 0; first < requests.length; first += PREPARED_TOGETHER) {
       const some = requests.slice(first, first + PREPARED_TOGETHER);
-      prepared.push(...(await this.#prepare(some)));
+      prepared.push(...(await Promise.all(some.map((planned) => this.#target.prepare(planned)))));
     }
     const startedMs = this.#clock.now();
     for (const request of prepared) {
@@ -71,15 +71,6 @@ export class LoadRunner {
     }
     while (this.#running.size > 0 && this.#failure === null) await Promise.race(this.#running);
     if (this.#failure !== null) throw this.#failure;
-  }
-
-  /** Prefixes are put into the caches one by one, in the order of their requests: together they might not have room, and order is what decides about eviction. */
-  async #prepare(some: readonly PlannedRequest[]): Promise<readonly PreparedRequest[]> {
-    if (some.every(({ contextWarmTokens, generationWarmTokens }) => contextWarmTokens + generationWarmTokens === 0))
-      return Promise.all(some.map((planned) => this.#target.prepare(planned)));
-    const prepared: PreparedRequest[] = [];
-    for (const planned of some) prepared.push(await this.#target.prepare(planned));
-    return prepared;
   }
 
   async #until(atMs: number): Promise<void> {

@@ -52,8 +52,9 @@ export async function traceCommand(args: readonly string[]): Promise<number> {
     progress.show('handshake');
     await warmUp(cluster, plan, options.warmUp);
     cluster.startRun();
-    for (const { label, requests } of groups) {
+    for (const { label, requests, standing } of groups) {
       progress.show(label);
+      if (standing !== undefined) await cluster.restore(standing);
       const runner = new LoadRunner(
         cluster,
         options,

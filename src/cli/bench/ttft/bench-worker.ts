@@ -10,7 +10,7 @@ import { contextReport, latest, type RankContext } from './context-on-ranks.js';
 import { DecodedTokens } from './decoded-tokens.js';
 import { type PageVerification, receivedPages, verifyPages } from './page-verification.js';
 import { RankTally } from './rank-tally.js';
-import { warmPrefix } from './warm-prefix.js';
+import { restorePrompt, warmPrefix } from './warm-prefix.js';
 import {
   CANCELLED_NAME,
   type ReportedError,
@@ -63,10 +63,18 @@ export class BenchWorker {
     this.#prompts.set(key, tokens);
     // Before the clock runs.
     this.#server.content.chainTokenSeeds(tokens);
-    const bound = prompt.kind === 'trace' ? 'at-least' : 'exact';
-    await Promise.all(
-      this.#server.ranks.map((rank) => warmPrefix(rank, WARM_ID_BASE + key, tokens, warmTokens, bound)),
-    );
+    await Promise.all(this.#server.ranks.map((rank) => warmPrefix(rank, WARM_ID_BASE + key, tokens, warmTokens)));
+    this.#say({ kind: 'prepared', key });
+  }
+
+  async restore({ key, prompts }: Extract<WorkerCommand, { kind: 'restore' }>): Promise<void> {
+    const { chunkTokens } = this.#settings;
+    for (const { prompt, ...bounds } of prompts) {
+      const tokens = promptTokens(prompt);
+      await Promise.all(
+        this.#server.ranks.map((rank) => restorePrompt(rank, WARM_ID_BASE + key, tokens, { ...bounds, chunkTokens })),
+      );
+    }
     this.#say({ kind: 'prepared', key });
   }
 

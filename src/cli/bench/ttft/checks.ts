@@ -7,12 +7,13 @@ import { rowOf, subjectOf } from './rows.js';
 export const TAIL_OVER_LAST_SLICE = 1.3;
 /** The same where the GPU itself starts the slice. */
 export const TAIL_OVER_LAST_SLICE_ON_GPU = 1.2;
+export const COMPLETED_REQUESTS = 'completedRequests';
 /** What pipelining may miss of the share that its chunk count allows it to hide. */
 const HIDDEN_SHARE_TOLERANCE = 0.05;
 /** Share of the ideal's saving that pipelining must reach. */
 const SAVING_OVER_IDEAL = 0.8;
 
-/** Every byte planned was sent, arrived and is right, and no request was lost. These decide the exit code. */
+/** Something was done, every byte planned was sent, arrived and is right, and no request was lost. These decide the exit code. */
 export function byteChecks(rows: readonly TtftRow[]): readonly Check[] {
   return rows.flatMap((row) => {
     const subject = `${row.variant} ${subjectOf(row)}`;
@@ -25,12 +26,23 @@ export function byteChecks(rows: readonly TtftRow[]): readonly Check[] {
       bound,
       relation: '=',
     });
+    const completed = row.samples.filter(({ outcome }) => outcome === 'completed').length;
     const perRequest = row.samples.filter(
       (sample) =>
         sample.outcome === 'completed' &&
         (sample.bytesSent !== sample.bytesPlanned || sample.bytesVerified !== sample.bytesPlanned),
     );
     return [
+      // Of requests that were all refused no byte can be wrong.
+      {
+        name: COMPLETED_REQUESTS,
+        subject,
+        met: completed >= 1,
+        judged: true,
+        value: completed,
+        bound: 1,
+        relation: '>=',
+      },
       equal('wrongBytes', row.wrongBytes, 0),
       equal('failedRequests', row.failed, 0),
       equal('bytesSent', row.bytesSent, row.bytesPlanned),

@@ -1,6 +1,7 @@
 import { checkLine } from '../bench-end.js';
 import type { Check, TtftRow } from '../output-contract.js';
 import { formatBytes, formatMs, formatPercent, renderTable } from '../text-table.js';
+import { COMPLETED_REQUESTS } from './checks.js';
 import { rowOf, subjectOf } from './rows.js';
 
 const HEADER = [
@@ -61,13 +62,14 @@ export function headlines(rows: readonly TtftRow[]): readonly string[] {
 export function checkLines(checks: readonly Check[]): readonly string[] {
   const show = (check: Check): string =>
     checkLine(check, `${check.name} ${check.subject}: ${round(check.value)} ${check.relation} ${round(check.bound)}`);
-  const exact = checks.filter((check) => check.relation === '=');
-  const brokenExact = exact.filter((check) => !check.met);
+  const isOfBytes = ({ relation, name }: Check): boolean => relation === '=' || name === COMPLETED_REQUESTS;
+  const ofBytes = checks.filter(isOfBytes);
+  const broken = ofBytes.filter((check) => !check.met);
   const lines =
-    exact.length > 0 && brokenExact.length === 0
+    ofBytes.length > 0 && broken.length === 0
       ? ['met      every byte planned was sent, arrived and is right']
-      : brokenExact.map(show);
-  return [...lines, ...checks.filter((check) => check.relation !== '=').map(show)];
+      : broken.map(show);
+  return [...lines, ...checks.filter((check) => !isOfBytes(check)).map(show)];
 }
 
 function round(value: number): string {

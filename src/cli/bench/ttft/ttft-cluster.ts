@@ -2,12 +2,13 @@ import type { Clock } from '../../../clock.js';
 import { SystemClock } from '../../../clock.js';
 import type { TtftSample } from '../output-contract.js';
 import type { ExpectedTransfer } from '../shape/expected-transfer.js';
+import type { StandingPrompt } from '../trace/standing-prompts.js';
 import { InterruptedError } from './interrupted-error.js';
 import { RequestMeasurement } from './request-measurement.js';
 import { policyOf } from './variants.js';
 import type { ServerDescription, WorkerEvent, WorkerSettings } from './worker-messages.js';
 import { WorkerProcess } from './worker-process.js';
-import type { PlannedRequest } from './workload.js';
+import type { PlannedRequest, StandingPrompts } from './workload.js';
 
 export interface PreparedRequest {
   readonly key: number;
@@ -87,6 +88,16 @@ export class TtftCluster {
       ]),
     );
     return { key, planned };
+  }
+
+  /** Gives both caches prompts as requests before would have left them, before the clock runs. */
+  async restore(standing: StandingPrompts): Promise<void> {
+    const into = async (worker: WorkerProcess, prompts: readonly StandingPrompt[]): Promise<void> => {
+      if (prompts.length > 0) await worker.restore({ kind: 'restore', key: this.#nextKey++, prompts });
+    };
+    await this.#orFailure(
+      Promise.all([into(this.#context, standing.context), into(this.#generation, standing.generation)]),
+    );
   }
 
   /** Runs one request from submission to verified pages. `arrivedMs`: when it came, if that was before this call. */

@@ -40,6 +40,9 @@ async function obey(command: WorkerCommand): Promise<void> {
     case 'prepare':
       await worker?.prepare(command);
       return;
+    case 'restore':
+      await worker?.restore(command);
+      return;
     case 'submit':
       worker?.submit(command);
       return;

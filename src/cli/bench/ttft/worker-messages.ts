@@ -5,6 +5,7 @@ import type { TransferPolicy } from '../../../executor/request.js';
 import type { PromptSource } from '../prompt-source.js';
 import type { SlotCounts } from '../shape/rank-layout.js';
 import type { SideShape } from '../shape/side-shape.js';
+import type { StandingPrompt } from '../trace/standing-prompts.js';
 
 /** What one server of a run, with all its ranks, is built from. */
 export interface WorkerSettings {
@@ -50,6 +51,8 @@ export type WorkerCommand =
   | { readonly kind: 'start'; readonly settings: WorkerSettings }
   /** Makes the prompt and, when `warmTokens` > 0, a cached prefix of it with the right content. Answered by `prepared`. */
   | { readonly kind: 'prepare'; readonly key: number; readonly prompt: PromptSource; readonly warmTokens: number }
+  /** Gives the cache prompts one after the other, as requests of theirs would have left them. Answered by `prepared`. */
+  | { readonly kind: 'restore'; readonly key: number; readonly prompts: readonly StandingPrompt[] }
   | {
       readonly kind: 'submit';
       readonly key: number;

@@ -81,6 +81,10 @@ export class WorkerProcess {
     await this.#ask(command, (event) => event.kind === 'prepared' && event.key === command.key);
   }
 
+  async restore(command: Extract<WorkerCommand, { kind: 'restore' }>): Promise<void> {
+    await this.#ask(command, (event) => event.kind === 'prepared' && event.key === command.key);
+  }
+
   async describe(): Promise<ServerDescription> {
     return this.#ask({ kind: 'describe' }, (event) => event.kind === 'described');
   }

@@ -6,6 +6,7 @@ import { mixSeed } from '../seeded-random.js';
 import type { Shapes } from '../shape/shapes-of.js';
 import { stripeTokens } from '../shape/side-shape.js';
 import { inRounds, type StandingCaches } from '../trace/rounds.js';
+import type { StandingPrompt } from '../trace/standing-prompts.js';
 import { TTFT_VARIANTS, type TtftOptions } from './ttft-options.js';
 import { contextWarmTokens, generationWarmTokens } from './variants.js';
 
@@ -29,10 +30,18 @@ export interface PlannedRequest {
 /** Variants that need a prefix in a cache. */
 const REUSING: ReadonlySet<TtftVariant> = new Set(['pipelined-early-prefix', 'ideal']);
 
+/** What each server's cache is given before the clock runs, in this order. */
+export interface StandingPrompts {
+  readonly context: readonly StandingPrompt[];
+  readonly generation: readonly StandingPrompt[];
+}
+
 /** Requests that are measured together; the next group starts when the last one is over. */
 export interface RequestGroup {
   readonly label: string;
   readonly requests: readonly PlannedRequest[];
+  /** Beside what each request says; left out: nothing. */
+  readonly standing?: StandingPrompts;
 }
 
 /**

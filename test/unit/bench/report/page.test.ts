@@ -121,6 +121,33 @@ describe('the timeline file', () => {
     expect((chunk?.ts ?? 0) + (chunk?.dur ?? 0)).toBe(Math.round(1000 * (arrivedAtMs + (second?.endMark ?? 0))));
   });
 
+  it('of a burst has a thread for each chunk and each slice that go on at once, however many', () => {
+    const output = traceOutput();
+    const row = output.results[0] as TraceRow;
+    const sample = row.samples.find(({ timeline }) => timeline !== null) as TtftSample;
+    // All at one moment: as many lanes of each kind as there are requests.
+    const samples = Array.from({ length: 1200 }, (_, request) => ({ ...sample, request, arrivedAtMs: 0 }));
+    const file = timelineEvents({ ...output, results: [{ ...row, samples }] });
+    validateTimeline(file);
+    const threads = new Map<string, Set<string>>();
+    for (const { pid, tid, cat, ph } of file.traceEvents)
+      if (ph !== 'M' && cat !== 'flow') {
+        const kind = ph === 'X' ? cat : 'sessions';
+        threads.set(`${pid}/${tid}`, (threads.get(`${pid}/${tid}`) ?? new Set<string>()).add(kind));
+      }
+    expect([...threads.values()].filter(({ size }) => size > 1)).toEqual([]);
+    const named = new Map<string, string>(
+      file.traceEvents.flatMap(({ name, pid, tid, args }) =>
+        name === 'thread_name' ? [[`${pid}/${tid}`, String(args?.['name'])] as const] : [],
+      ),
+    );
+    expect(new Set(named.values()).size + 2).toBe(named.size);
+    for (const [thread, [kind]] of threads)
+      expect(named.get(thread)).toMatch(
+        { compute: /^executor, compute \d+$/, slices: /^slices \d+$/ }[kind ?? ''] ?? /^sessions$/,
+      );
+  });
+
   it.each([
     ['goes back in time', [{ ts: 5 }, { ts: 4 }]],
     [

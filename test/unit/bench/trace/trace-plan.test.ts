@@ -128,11 +128,20 @@ describe('the rounds of a replay', () => {
     1 / 16,
   );
   const planned = (...args: readonly string[]) => groupsOf(optionsOf(...args), many);
-  const warmOf = (groups: ReturnType<typeof planned>, round: number): (readonly number[])[] =>
+  /** Tokens of each prompt that is put back, and of those, tokens with content. */
+  const standingOf = (
+    groups: ReturnType<typeof planned>,
+    round: number,
+    side: 'context' | 'generation' = 'context',
+  ): readonly (readonly number[])[] =>
     groups
-      .flatMap(({ requests }) => requests)
-      .filter((one) => one.round === round && one.variant === 'pipelined')
-      .map(({ contextWarmTokens, generationWarmTokens }) => [contextWarmTokens, generationWarmTokens]);
+      .filter(({ requests }) => requests[0]?.round === round && requests[0].variant === 'pipelined')
+      .flatMap(({ standing }) => standing?.[side] ?? [])
+      .map(({ prompt, tokens, filledTokens }) => [
+        prompt.kind === 'trace' ? (prompt.hashIds.at(-1) ?? -1) : -1,
+        tokens,
+        filledTokens,
+      ]);
 
   it('let the variants take turns, another one first each time, and leave nothing out', () => {
     const groups = planned('--rounds', '3');
@@ -170,52 +179,42 @@ describe('the rounds of a replay', () => {
     expect(groupsOf(optionsOf('--variants', 'pipelined'), long as typeof many)).toHaveLength(6);
   });
 
-  it('begin with what the variant would still find of the rounds before, and the first with nothing', () => {
+  it('begin with all that the caches would hold of the rounds before, oldest first, and the first with nothing', () => {
     const groups = planned('--rounds', '3');
-    expect(warmOf(groups, 0)).toEqual([
-      [0, 0],
-      [0, 0],
-      [0, 0],
+    expect(standingOf(groups, 0)).toEqual([]);
+    // Two ids of 32 tokens each are asked for again; the third takes room and nothing else.
+    expect(standingOf(groups, 1)).toEqual([
+      [1000, 96, 64],
+      [1001, 96, 64],
+      [1002, 96, 64],
     ]);
-    // Both users have been there: two ids of 32 tokens each.
-    expect(warmOf(groups, 1)).toEqual([
-      [64, 0],
-      [64, 0],
-      [64, 0],
-    ]);
-    expect(warmOf(planned('--rounds', '3', '--generation-reuse', 'on'), 1)).toEqual([
-      [64, 64],
-      [64, 64],
-      [64, 64],
-    ]);
-    expect(warmOf(planned('--rounds', '3', '--model', 'nemotron-h-8b'), 1)).toEqual([
-      [0, 0],
-      [0, 0],
-      [0, 0],
-    ]);
+    expect(standingOf(groups, 1, 'generation')).toEqual([]);
+    const both = planned('--rounds', '3', '--generation-reuse', 'on');
+    expect(standingOf(both, 1, 'generation')).toEqual(standingOf(groups, 1));
+    expect(standingOf(planned('--rounds', '3', '--model', 'nemotron-h-8b'), 1)).toEqual([]);
+    for (const { requests } of groups)
+      for (const { contextWarmTokens, generationWarmTokens } of requests)
+        expect([contextWarmTokens, generationWarmTokens]).toEqual([0, 0]);
   });
 
-  it('do not find what a pool of this size has evicted, nor half a block', () => {
-    // One request of 96 tokens stands in 128: only the last user's.
-    expect(warmOf(planned('--rounds', '3', '--pool-tokens', '128'), 1)).toEqual([
-      [0, 0],
-      [64, 0],
-      [0, 0],
+  it('begin with what fits a pool, the last used of it, in whole blocks', () => {
+    // One prompt of 96 tokens and a part of the one before.
+    expect(standingOf(planned('--rounds', '3', '--pool-tokens', '128'), 1)).toEqual([
+      [1001, 96, 64],
+      [1002, 96, 64],
     ]);
-    expect(warmOf(planned('--rounds', '3', '--pool-tokens', '64'), 1)).toEqual([
-      [0, 0],
-      [0, 0],
-      [0, 0],
-    ]);
-    expect(warmOf(planned('--rounds', '3', '--block-size', '64'), 1)).toEqual([
-      [64, 0],
-      [64, 0],
-      [64, 0],
-    ]);
-    expect(warmOf(planned('--rounds', '3', '--block-size', '128'), 1)).toEqual([
-      [0, 0],
-      [0, 0],
-      [0, 0],
-    ]);
+    expect(standingOf(planned('--rounds', '3', '--pool-tokens', '64'), 1)).toEqual([]);
+    // Pages for 96 tokens, in whole blocks.
+    expect(standingOf(planned('--rounds', '3', '--pool-tokens', '127'), 1)).toEqual([[1002, 96, 64]]);
+    // With another token to generate none of them fits, and each was refused.
+    const longer = { ...many, requests: many.requests.map((one) => ({ ...one, maxTokens: 2 })) };
+    expect(standingOf(groupsOf(optionsOf('--rounds', '3', '--pool-tokens', '127'), longer), 1)).toEqual([]);
+    expect(standingOf(planned('--rounds', '3', '--block-size', '64'), 1)[0]).toEqual([1000, 64, 64]);
+    expect(standingOf(planned('--rounds', '3', '--block-size', '128'), 1)[0]).toEqual([1000, 0, 0]);
+  });
+
+  it('leave out a prompt of which all was used again later', () => {
+    const again = { ...many, requests: many.requests.map((one) => ({ ...one, hashIds: [0, 100, 1000] })) };
+    expect(standingOf(groupsOf(optionsOf('--rounds', '3'), again), 2)).toEqual([[1000, 96, 96]]);
   });
 });
