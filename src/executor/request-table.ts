@@ -21,6 +21,8 @@ export interface Entry {
   hasLostContent: boolean;
   /** Null until it ended. */
   outcome: RequestOutcome | null;
+  /** Its caller heard of it. */
+  isTold: boolean;
 }
 
 /**
@@ -71,6 +73,7 @@ export class RequestTable {
       stepsInFlight: 0,
       hasLostContent: false,
       outcome: null,
+      isTold: false,
     };
     this.#entries.set(request.id, entry);
     if (entry.role !== 'aggregate' && this.transferOf(request) === undefined)
