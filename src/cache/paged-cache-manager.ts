@@ -305,7 +305,10 @@ export abstract class PagedCacheManager implements KvCacheManager {
     });
     if (isThere) return { growths: NO_GROWTH, fits: true, endBlock };
     const growths = this.#groups.map((pages, index) =>
-      this.#growth(pages, resident.tables[index] as BlockTable, tableEnd, firstToken ?? resident.computedEnd),
+      this.#growth(pages, resident.tables[index] as BlockTable, tableEnd, {
+        nextToken: firstToken ?? resident.computedEnd,
+        isReceived: firstToken !== undefined,
+      }),
     );
     const fits = this.#groups.every((pages, index) => {
       const { missing, begin } = growths[index] as Growth;
@@ -318,12 +321,19 @@ export abstract class PagedCacheManager implements KvCacheManager {
     return { growths, fits, endBlock };
   }
 
-  #growth(pages: GroupPages, table: BlockTable, tableEnd: number, nextToken: number): Growth {
+  #growth(
+    pages: GroupPages,
+    table: BlockTable,
+    tableEnd: number,
+    { nextToken, isReceived }: { readonly nextToken: number; readonly isReceived: boolean },
+  ): Growth {
     const end = pages.isState ? Math.min(1, tableEnd) : tableEnd;
     if (end <= table.end) return { begin: table.begin, end: table.end, missing: 0 };
     const stale = Math.min(pages.staleEnd(nextToken), Math.max(end, pages.sinkBlocks));
-    // A reservation is kept; only a run that would not touch what is there any more has to let it go.
-    const begin = this.allocation.reservesPrompt && stale <= table.end ? table.begin : Math.max(stale, table.begin);
+    // A reservation is kept; only a run that would not touch what is there any more has to let it go. Of a received prompt the final window is
+    // reserved: what was found before it is not part of that, and would be held beyond what the request was let in with.
+    const isKept = this.allocation.reservesPrompt && !isReceived && stale <= table.end;
+    const begin = isKept ? table.begin : Math.max(stale, table.begin);
     const sinks = Math.max(0, Math.min(pages.sinkBlocks, end) - table.end);
     return { begin, end, missing: sinks + Math.max(0, end - Math.max(begin, table.end)) };
   }

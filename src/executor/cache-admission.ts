@@ -1,9 +1,9 @@
-import type { CacheAllocation, CachePrompt, KvCacheManager, LayerGroup, RequestId } from '../cache/kv-cache-manager.js';
+import type { CachePrompt, KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
 import { type KvTransceiverError, RequestTooLargeError, ResourceError } from '../errors.js';
-import { staleBlockEnd } from '../geometry/stale-block-end.js';
 import type { TurnBudget } from '../turn-budget.js';
+import { BlockDemand, demandTokens } from './block-demand.js';
 import type { PromptContents } from './prompt-contents.js';
-import type { LlmRequest } from './request.js';
+import { type LlmRequest, remainingPromptTokens } from './request.js';
 import { roleOf } from './request-states.js';
 import type { CapacityPort } from './scheduler.js';
 import { typedError } from './typed-error.js';
@@ -12,9 +12,6 @@ import { typedError } from './typed-error.js';
 const FORGET_AT = 64;
 /** Blocks that are looked for between two looks at the clock: a fraction of a millisecond. */
 const BLOCKS_PER_LOOK = 256;
-
-/** A manager that says nothing of how it allocates. */
-const GROWS: CacheAllocation = { reservesPrompt: false, speculativeTokens: 0 };
 
 export interface CacheAdmissionOptions {
   readonly cache: KvCacheManager;
@@ -42,6 +39,7 @@ export interface CacheAdmissionOptions {
 export class CacheAdmission implements CapacityPort {
   readonly #options: CacheAdmissionOptions;
   readonly #cache: KvCacheManager;
+  readonly #demand: BlockDemand;
   /** Demand per layer group of each request in the cache. */
   readonly #held = new Map<LlmRequest, readonly number[]>();
   readonly #committed: number[];
@@ -49,6 +47,8 @@ export class CacheAdmission implements CapacityPort {
   readonly #retained = new Set<RequestId>();
   #forgetAt = FORGET_AT;
   #blocked: LlmRequest | null = null;
+  /** Decode steps that got no block when they asked last. */
+  readonly #starved = new Set<LlmRequest>();
   /** What the cache was asked to look for, of the request that is admitted next. */
   #ahead: { readonly request: LlmRequest; readonly prompt: CachePrompt } | null = null;
 
@@ -58,6 +58,7 @@ export class CacheAdmission implements CapacityPort {
     this.#options = options;
     if (options.holdBack !== undefined) this.holdBack = options.holdBack;
     this.#cache = options.cache;
+    this.#demand = new BlockDemand(options);
     this.#committed = options.cache.layerGroups.map(() => 0);
   }
 
@@ -70,12 +71,13 @@ export class CacheAdmission implements CapacityPort {
   assertFits(request: LlmRequest): void {
     const tokens = demandTokens(request);
     this.#cache.layerGroups.forEach((group, index) => {
-      const blocks = this.#demand(request, group);
-      // A windowed pool may be smaller than the prompt on purpose; the manager judges that, below or at admission.
-      if (group.windowSize !== null || blocks <= group.slotCount) return;
+      const blocks = this.#demand.least(request, group);
+      const { slotCount, windowSize } = group;
+      if (blocks <= slotCount) return;
+      const window = windowSize === null ? '' : ` with a window of ${windowSize}`;
       throw new RequestTooLargeError(
-        `request ${request.id} needs ${blocks} blocks for ${tokens} tokens, layer group ${index} has ${group.slotCount} in all; shorten the prompt or maxTokens, or enlarge the pool`,
-        { details: { request: request.id, tokens, blocks, slotCount: group.slotCount, group: index } },
+        `request ${request.id} needs ${blocks} blocks for ${tokens} tokens${window}, layer group ${index} has ${slotCount} in all; shorten the prompt or maxTokens, or enlarge the pool`,
+        { details: { request: request.id, tokens, blocks, slotCount, group: index } },
       );
     });
     const promptLen = request.promptTokens.length;
@@ -136,6 +138,10 @@ export class CacheAdmission implements CapacityPort {
     return 'admitted';
   }
 
+  longestChunk(request: LlmRequest, chunkStart: number, chunkEnd: number): number {
+    return this.#demand.longestChunk(request, chunkStart, chunkEnd);
+  }
+
   prepareReserve(request: LlmRequest, endToken: number, firstToken?: number): Promise<void> | null {
     const isLong = request.promptTokens.length > BLOCKS_PER_LOOK * this.#cache.tokensPerBlock;
     if (!isLong || this.#waitsBehindAnother(request)) return null;
@@ -153,16 +159,18 @@ export class CacheAdmission implements CapacityPort {
     const decodes = request.state === 'GENERATION_IN_PROGRESS';
     if (!decodes && this.#waitsBehindAnother(request)) return false;
     if (this.#cache.ensureCapacity(request.id, endToken, firstToken)) {
-      if (this.#blocked === request) this.#blocked = null;
+      this.leaveLine(request);
       return true;
     }
-    if (!decodes) this.#wait(request);
+    if (decodes) this.#starved.add(request);
+    else this.#wait(request);
     return false;
   }
 
   /** The request stops asking for blocks. */
   leaveLine(request: LlmRequest): void {
     if (this.#blocked === request) this.#blocked = null;
+    this.#starved.delete(request);
   }
 
   /** Gives up the request's blocks; a pin keeps them from being reused as long as a transfer may touch them. */
@@ -178,11 +186,49 @@ export class CacheAdmission implements CapacityPort {
     if (this.#retained.size >= this.#forgetAt) this.#forgetDrained();
   }
 
-  /** False: nobody but this request holds blocks, so that none will ever come back to it. */
-  othersHoldBlocks(request: LlmRequest): boolean {
-    if (this.#held.size > (this.#held.has(request) ? 1 : 0)) return true;
+  /**
+   * Asked when no step is under way and none could be launched: the request that is to be given up because nobody is left who could give blocks
+   * back, so that all who hold some wait for more. It is the last that came of those who lack blocks. Null: somebody may yet give some back,
+   * or nobody lacks any.
+   */
+  get stuck(): LlmRequest | null {
+    if (this.#blocked === null && this.#starved.size === 0) return null;
+    for (const request of this.#held.keys()) if (this.#mayGiveBack(request)) return null;
     this.#forgetDrained();
-    return this.#retained.size > 0;
+    if (this.#retained.size > 0) return null;
+    const { orderOf } = this.#options;
+    let last = this.#blocked;
+    // One that holds nothing takes nothing from the others.
+    if (last !== null && !this.#held.has(last)) last = null;
+    for (const request of this.#starved) if (last === null || orderOf(request) > orderOf(last)) last = request;
+    return last ?? this.#blocked;
+  }
+
+  /** It does something else than to wait for blocks: it is received, sent, drained, cancelled, or its pages are being moved. */
+  #mayGiveBack(request: LlmRequest): boolean {
+    // What it was sent is pinned until it has drained, also what has left the window since.
+    if (this.#starved.has(request)) return this.#cache.isPinned(request.id);
+    if (request === this.#blocked) return false;
+    switch (request.state) {
+      case 'CONTEXT_INIT':
+        if (remainingPromptTokens(request) === 0) return true;
+        break;
+      case 'GENERATION_IN_PROGRESS':
+      case 'DISAGG_GENERATION_INIT':
+        break;
+      default:
+        return true;
+    }
+    return request.cancelRequested || this.#areMoving(request);
+  }
+
+  #areMoving({ id }: LlmRequest): boolean {
+    try {
+      return (this.#cache.pagesReady?.(id) ?? null) !== null;
+    } catch {
+      // Whoever asks next gives the request up.
+      return true;
+    }
   }
 
   #forgetDrained(): void {
@@ -200,7 +246,7 @@ export class CacheAdmission implements CapacityPort {
   }
 
   #demands(request: LlmRequest): readonly number[] {
-    return this.#cache.layerGroups.map((group) => this.#demand(request, group));
+    return this.#cache.layerGroups.map((group) => this.#demand.most(request, group));
   }
 
   /** Beside what all that entered may need. */
@@ -208,27 +254,6 @@ export class CacheAdmission implements CapacityPort {
     return this.#cache.layerGroups.every(
       ({ slotCount }, index) => (this.#committed[index] as number) + (demand[index] as number) <= slotCount,
     );
-  }
-
-  /** Most blocks of `group` that the request holds at once. */
-  #demand(request: LlmRequest, group: LayerGroup): number {
-    if (group.kind === 'state') return 1;
-    const { windowSize, tokensPerBlock, slotCount, sinkTokens = 0 } = group;
-    const { reservesPrompt, speculativeTokens } = this.#cache.allocation ?? GROWS;
-    const all = Math.ceil((demandTokens(request) + speculativeTokens) / tokensPerBlock);
-    if (windowSize === null) return all;
-    const role = roleOf(request);
-    const sinks = Math.ceil(sinkTokens / tokensPerBlock);
-    // What was received is kept from the final window on.
-    const unseen = role === 'generation' ? staleBlockEnd(request.promptTokens.length, windowSize, tokensPerBlock) : 0;
-    // A transfer holds nothing that leaves the window before the prompt ends (see the ledger): it sends the final window only.
-    const { chunkTokens, stepsInFlight = 1 } = this.#options;
-    const added = stepsInFlight * (role === 'generation' ? 1 : chunkTokens) + speculativeTokens;
-    // A window that starts inside a block spans one more.
-    const resident = reservesPrompt
-      ? all - Math.max(0, unseen - sinks)
-      : sinks + Math.ceil((windowSize + added) / tokensPerBlock) + 1;
-    return Math.min(resident, all, slotCount);
   }
 
   #waitsBehindAnother(request: LlmRequest): boolean {
@@ -248,9 +273,4 @@ export class CacheAdmission implements CapacityPort {
       this.#committed[index] = (this.#committed[index] as number) + sign * blocks;
     });
   }
-}
-
-/** Tokens whose KV this server holds at most: the last generated token is never fed back. */
-function demandTokens(request: LlmRequest): number {
-  return request.promptTokens.length + (roleOf(request) === 'context' ? 0 : request.maxTokens - 1);
 }

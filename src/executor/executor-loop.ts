@@ -49,6 +49,8 @@ export class ExecutorLoop {
   #turns = 0;
   #failedAtClose = 0;
   #parted: KvTransceiverError | null = null;
+  /** Who was stuck at the end of a turn, and of which. */
+  #suspect: { readonly request: LlmRequest | null; readonly turn: number } = { request: null, turn: 0 };
 
   constructor(options: ExecutorLoopOptions) {
     this.#o = options;
@@ -71,6 +73,13 @@ export class ExecutorLoop {
     let open = this.#o.ranks?.waitingCount ?? 0;
     for (const { outcome } of this.#o.table.all()) if (outcome === null) open += 1;
     return open;
+  }
+
+  /** Live requests whose callers have not heard of their end. */
+  get untoldCount(): number {
+    let untold = this.#o.ranks?.waitingCount ?? 0;
+    for (const { isTold } of this.#o.table.all()) if (!isTold) untold += 1;
+    return untold;
   }
 
   /** Requests that were failed because the executor closed. */
@@ -98,7 +107,7 @@ export class ExecutorLoop {
       let acted = false;
       try {
         const isOver = this.#mustSettle() && (await this.#settle());
-        acted = isOver || (this.#mayPlan() ? await this.#plan() : this.#failIfStuck());
+        acted = isOver || (this.#mayPlan() && (await this.#plan()));
       } catch (cause) {
         await this.#recover(cause);
       }
@@ -232,12 +241,61 @@ export class ExecutorLoop {
     return true;
   }
 
-  async #abort(ranks: RankConsensus | null): Promise<void> {
+  /** Every request ends, and its caller hears it. */
+  async #failAll(ranks: RankConsensus | null): Promise<KvTransceiverError> {
     this.#failedAtClose += this.openCount;
     const error = new StateError('the executor was closed before the request ended');
-    if (ranks === null) await this.#abandonAll(error);
-    else await ranks.leave(error);
-    await this.#o.pipeline.abandon(error);
+    if (ranks?.hasParted === false) await ranks.leave(error);
+    await this.#abandonAll(error, { tell: true });
+    return error;
+  }
+
+  async #abort(ranks: RankConsensus | null): Promise<void> {
+    await this.#o.pipeline.abandon(await this.#failAll(ranks));
+  }
+
+  /**
+   * Waits for what is not in the loop's hands: the engine, or the other ranks, which may never answer. Meanwhile the requests end that no forward
+   * touches, if the transceiver or their users say so (several ranks agree on that, and have to wait), and all of them once the loop aborts.
+   */
+  async meanwhile<T>(work: Promise<T>): Promise<T> {
+    const { wake, outcomes, turns, housekeepingIntervalMs } = this.#o;
+    let isOver = false;
+    const end = (): void => {
+      isOver = true;
+    };
+    const over = work.then(end, end);
+    let wasRaised = false;
+    while (!isOver) {
+      if (!wake.isRaised) {
+        // What cannot be cancelled yet is asked again, as by a loop that sleeps.
+        await Promise.race([over, wake.wait(outcomes.hasCancels ? housekeepingIntervalMs : null)]);
+        wake.stopWaiting();
+        if (isOver) break;
+      }
+      wasRaised ||= wake.isRaised;
+      wake.clear();
+      await this.#endUntouched();
+      if (wake.isRaised) await Promise.race([over, turns.nextTurn()]);
+    }
+    // Whatever else it was raised for is looked at by the loop.
+    if (wasRaised) wake.raise();
+    return work;
+  }
+
+  async #endUntouched(): Promise<void> {
+    const { ranks, outcomes, generation } = this.#o;
+    try {
+      if (this.#phase === 'aborting') {
+        if (this.untoldCount > 0) await this.#failAll(ranks);
+      } else if (ranks === null && outcomes.look()) {
+        await outcomes.apply(isUntouched);
+        if (generation.hasArrivals) await generation.finishArrivals();
+        await outcomes.cancelPending(isUntouched);
+      }
+    } catch (cause) {
+      await this.#recover(cause);
+    }
   }
 
   get #hasSchedulable(): boolean {
@@ -270,24 +328,25 @@ export class ExecutorLoop {
     return true;
   }
 
-  /** The head of the line lacks blocks and nobody is left who could give any back: waiting would never end. */
+  /**
+   * Somebody lacks blocks and nobody is left who could give any back: waiting would never end. It asks once more before it fails: what held the
+   * blocks may have ended in this turn, after it had asked.
+   * @returns true when another turn may change something
+   */
   #failIfStuck(): boolean {
     const { admission, table, endings } = this.#o;
-    const { blocked } = admission;
-    const entry = blocked === null ? undefined : table.find(blocked);
-    if (entry === undefined || entry.outcome !== null || admission.othersHoldBlocks(entry.request)) return false;
-    const { id, promptTokens } = entry.request;
-    endings.abandon(
-      entry,
-      new ResourceError(
-        `request ${id}: no blocks for its prompt of ${promptTokens.length} tokens although no other request holds any; enlarge the pool, or lower chunkTokens if a windowed layer group is the small one (a pipelined transfer keeps all its blocks until it is done)`,
-      ),
-    );
+    const request = admission.stuck;
+    const suspect = this.#suspect;
+    this.#suspect = { request, turn: this.#turns };
+    const entry = request === null ? undefined : table.find(request);
+    if (entry === undefined || entry.outcome !== null) return false;
+    if (suspect.request !== request || suspect.turn !== this.#turns - 1) return true;
+    endings.abandon(entry, lacksBlocks(entry.request));
     return true;
   }
 
   /** In portions: thousands that end at once must not hold up the event loop. */
-  async #abandonAll(error: KvTransceiverError): Promise<void> {
+  async #abandonAll(error: KvTransceiverError, { tell = false } = {}): Promise<void> {
     const { table, endings, guard } = this.#o;
     const turns = this.#o.turns.begun();
     // Whoever comes while a portion waits is not meant.
@@ -297,8 +356,22 @@ export class ExecutorLoop {
       const refused = guard.run(`the end of request ${id}`, () => endings.abandon(entry, error));
       // The transceiver refused to cancel; the outcome must come all the same.
       if (refused !== null) guard.run(`the failure of request ${id}`, () => endings.fail(entry, refused));
+      // Not once its forward has ended: it may never.
+      if (tell) endings.tell(entry);
     }
   }
+}
+
+function lacksBlocks({ id, state, promptTokens, outputTokens }: LlmRequest): ResourceError {
+  const isDecode = state === 'GENERATION_IN_PROGRESS';
+  const what = isDecode ? `token ${outputTokens.length + 1}` : `its prompt of ${promptTokens.length} tokens`;
+  return new ResourceError(
+    `request ${id}: no blocks for ${what} although no request is left that could give any back; enlarge the pool, or shorten the prompt or maxTokens`,
+  );
+}
+
+function isUntouched({ stepsInFlight }: Entry): boolean {
+  return stepsInFlight === 0;
 }
 
 const NOTHING_PLANNED: StepPlan = { context: [], generation: [], held: [] };

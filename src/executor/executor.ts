@@ -19,7 +19,7 @@ import {
   type ExecutorStats,
   STEPS_IN_FLIGHT,
 } from './executor-options.js';
-import { ForwardStage } from './forward-stage.js';
+import { ForwardStage, type Meanwhile } from './forward-stage.js';
 import { GenerationTransfer } from './generation-transfer.js';
 import { PageMoves } from './page-moves.js';
 import { PromptContents } from './prompt-contents.js';
@@ -112,6 +112,7 @@ export class Executor {
       moves,
       ranks,
     });
+    const meanwhile: Meanwhile = (work) => this.#loop.meanwhile(work);
     const onPagesLent = (request: LlmRequest): void => ranks?.share(request);
     const transfer = context;
     const forward = new ForwardStage({
@@ -127,8 +128,9 @@ export class Executor {
       tokens,
       identity,
       onPagesLent,
+      meanwhile,
     });
-    const pipeline = new StepPipeline({ clock, forward, events, depth: stepsInFlight });
+    const pipeline = new StepPipeline({ clock, forward, events, depth: stepsInFlight, meanwhile });
     this.#clock = clock;
     this.#events = events;
     this.#generation = generation;
@@ -231,7 +233,8 @@ export class Executor {
 
   /**
    * Takes no new requests and lets the live ones end. At the deadline the rest fails with a StateError; a forward that never returns is not
-   * waited for. Idempotent.
+   * waited for: `onFinished` of its requests comes, too, but it may still write their pages, which are given up when it has ended and not
+   * before. Do not release the pools while `drained` is false unless the engine has stopped. Idempotent.
    * @param options.deadlineMs time from now; default: no limit
    * @throws ArgumentError, and nothing is closed, when it is no number of milliseconds
    */
@@ -260,15 +263,15 @@ export class Executor {
     return { drained: liveCount === 0 && failedAtClose === 0, failed: failedAtClose === 0 ? openCount : failedAtClose };
   }
 
-  /** A loop that can still act has ended its requests, thousands in portions; one that hangs in a forward is left behind. */
+  /** The loop ends its requests, thousands in portions, also one that waits for a forward. */
   async #acted(): Promise<void> {
-    let left = this.#loop.openCount;
+    let left = this.#loop.untoldCount;
     for (;;) {
       await this.#clock.nextTurn();
       await this.#clock.nextTurn();
-      const open = this.#loop.openCount;
-      if (open === 0 || open >= left) return;
-      left = open;
+      const untold = this.#loop.untoldCount;
+      if (untold === 0 || untold >= left) return;
+      left = untold;
     }
   }
 
@@ -293,6 +296,7 @@ export class Executor {
       turns,
       transceiver,
       transferTimeoutMs: kvTransferTimeoutMs,
+      meanwhile: (work) => this.#loop.meanwhile(work),
       onForwardAgreed: (error) => (this.#pipeline.hasRead ? this.#pipeline.retire(error) : null),
       onArrived: (entry, firstTokens) => this.#generation.arrived(entry, firstTokens),
       onNews: () => this.#wake.raise(),

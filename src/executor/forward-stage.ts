@@ -21,6 +21,9 @@ export interface ContextIdentity {
   readonly dpRank: number | null;
 }
 
+/** Waits for something that may never come, and lets the loop do meanwhile what does not depend on it. */
+export type Meanwhile = <T>(work: Promise<T>) => Promise<T>;
+
 export interface ForwardStageOptions {
   readonly clock: Clock;
   readonly turns: TurnBudget;
@@ -35,6 +38,7 @@ export interface ForwardStageOptions {
   readonly identity: ContextIdentity;
   /** Called at launch with each context request whose pages this step may hand to a transfer. */
   readonly onPagesLent: (request: LlmRequest) => void;
+  readonly meanwhile: Meanwhile;
 }
 
 interface Work {
@@ -75,10 +79,11 @@ export class ForwardStage {
     const generation = plan.generation.length === 0 ? [] : await this.#beginDecodes(plan);
     if (context.length + generation.length === 0) return null;
     try {
-      const forward = await this.#o.engine.forward({
+      const enqueued = this.#o.engine.forward({
         context: context.map((work) => work.scheduled),
         generation: generation.map((work) => work.scheduled),
       });
+      const forward = await this.#o.meanwhile(Promise.resolve(enqueued));
       // The tokens are in the requests as soon as they are known, whatever the loop does meanwhile.
       // A thenable will do, and so does what is there already.
       const result = Promise.resolve(forward.tokens).then(

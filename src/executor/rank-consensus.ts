@@ -17,6 +17,7 @@ import type { TransferLedger } from '../session/transfer-ledger.js';
 import type { TurnBudget } from '../turn-budget.js';
 import { POLLS_PER_TURN } from './context-transfer.js';
 import type { RequestEvents } from './executor-events.js';
+import type { Meanwhile } from './forward-stage.js';
 import { RankOffers, type TakenOffer } from './rank-offers.js';
 import { RankOutbox } from './rank-outbox.js';
 import type { LlmRequest } from './request.js';
@@ -48,6 +49,8 @@ export interface RankConsensusOptions {
   readonly transceiver: CacheTransceiver;
   /** A rank that never learns of something holds the others for twice this. */
   readonly transferTimeoutMs: number;
+  /** The other ranks may not come to an exchange. */
+  readonly meanwhile: Meanwhile;
   /**
    * Every rank has ended its last forward: before anything else of this exchange takes effect. With an error it failed on some rank, and
    * counts on none. Null: there was none, or it takes no time.
@@ -105,6 +108,9 @@ export class RankConsensus {
   #state: 'together' | 'applying' | 'parted' = 'together';
   #partedBy: KvTransceiverError | null = null;
   #rested = false;
+  #isCrossing = false;
+  /** What this rank has to tell the others once the exchange is over in which it left. */
+  #farewell: RankReport | null = null;
   /** Why the last forward of this rank failed. */
   #forwardError: KvTransceiverError | null = null;
   #nextSweepMs = 0;
@@ -289,10 +295,17 @@ export class RankConsensus {
     this.#isCut = !this.#outbox.isEmpty;
     this.#rested = false;
     let reports: readonly RankReport[];
+    this.#isCrossing = true;
     try {
-      reports = await this.#o.group.exchange(report);
+      reports = await this.#o.meanwhile(this.#o.group.exchange(report));
     } catch (error) {
       await this.part(typedError(error, 'the exchange between the ranks failed'));
+      return;
+    } finally {
+      this.#isCrossing = false;
+    }
+    if (this.#farewell !== null) {
+      this.#sayFarewell(this.#farewell);
       return;
     }
     this.#exchanges += 1;
@@ -330,6 +343,12 @@ export class RankConsensus {
       forwardError: error,
     });
     await this.part(error);
+    // The exchange that it is in comes first.
+    if (this.#isCrossing) this.#farewell = last;
+    else this.#sayFarewell(last);
+  }
+
+  #sayFarewell(last: RankReport): void {
     // Not waited for: the others may hang, and this rank has nothing to do with them any more.
     this.#o.group.exchange(last).catch(() => {});
   }

@@ -25,7 +25,8 @@ export interface SharedEndings {
 
 /**
  * Role: the only way a request ends: outcome, then its blocks, then the caller hears, each once.
- * Ordering: a request whose pages forwards are writing gets its outcome at once and gives the pages up when the last of them ended.
+ * Ordering: a request whose pages forwards are writing gets its outcome at once and gives the pages up when the last of them ended. Its
+ *   caller hears then, too, or when the executor closes and does not wait for them any more.
  */
 export class RequestEndings {
   readonly #o: RequestEndingsOptions;
@@ -75,7 +76,15 @@ export class RequestEndings {
     this.#o.guard.run(`the pages of request ${request.id}`, () => this.#o.admission.free(request));
     this.#o.table.remove(entry);
     this.#ranks?.ended(entry);
-    this.#o.events.emit(entry.events, 'onFinished', request, outcome, this.#o.clock.now());
+    this.tell(entry);
+  }
+
+  /** The caller hears of the end, once: with the release, or before it of one whose pages a forward holds that may never end. */
+  tell(entry: Entry): void {
+    const { request, outcome, events } = entry;
+    if (outcome === null || entry.isTold) return;
+    entry.isTold = true;
+    this.#o.events.emit(events, 'onFinished', request, outcome, this.#o.clock.now());
   }
 
   #end(entry: Entry, event: RequestEvent, outcome: RequestOutcome): void {

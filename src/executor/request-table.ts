@@ -23,6 +23,8 @@ export interface Entry {
   outputCount: number;
   /** Null until it ended. */
   outcome: RequestOutcome | null;
+  /** Its caller heard of it. */
+  isTold: boolean;
 }
 
 /**
@@ -74,6 +76,7 @@ export class RequestTable {
       hasLostContent: false,
       outputCount: 0,
       outcome: null,
+      isTold: false,
     };
     this.#entries.set(request.id, entry);
     if (entry.role !== 'aggregate' && this.transferOf(request) === undefined)

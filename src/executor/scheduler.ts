@@ -23,6 +23,8 @@ export interface CapacityPort {
    * Brings a request into the cache; idempotent. On 'admitted', `prepopulatedLen` and the chunk bounds are set. 'refused': it was failed.
    */
   admit(request: LlmRequest): 'admitted' | 'wait' | 'refused';
+  /** The end of the longest chunk up to `chunkEnd` for which there can ever be blocks. Absent: `chunkEnd`. */
+  longestChunk?(request: LlmRequest, chunkStart: number, chunkEnd: number): number;
   /** What `reserve` needs and takes time with the blocks that it takes, in portions, as `prepare`. */
   prepareReserve?(request: LlmRequest, endToken: number, firstToken?: number): Promise<void> | null;
   /**
@@ -100,7 +102,8 @@ export async function planStep(
     if (admission === 'refused') continue;
     if (admission === 'wait') break;
     const chunkStart = request.chunkEnd;
-    const chunkEnd = chunkStart + Math.min(remainingPromptTokens(request), limits.chunkTokens, budget);
+    const wantedEnd = chunkStart + Math.min(remainingPromptTokens(request), limits.chunkTokens, budget);
+    const chunkEnd = port.longestChunk?.(request, chunkStart, wantedEnd) ?? wantedEnd;
     const taking = port.prepareReserve?.(request, chunkEnd) ?? null;
     if (taking !== null) await taking;
     if (!port.reserve(request, chunkEnd)) break;

@@ -1,7 +1,7 @@
 import type { Clock } from '../clock.js';
 import type { KvTransceiverError } from '../errors.js';
 import type { EventSink } from './executor-events.js';
-import type { ForwardStage, StepInFlight, StepResult } from './forward-stage.js';
+import type { ForwardStage, Meanwhile, StepInFlight, StepResult } from './forward-stage.js';
 import type { StepPlan } from './scheduler.js';
 
 interface PipelinedStep {
@@ -25,6 +25,7 @@ export class StepPipeline {
   readonly #forward: ForwardStage;
   readonly #events: EventSink;
   readonly #depth: number;
+  readonly #meanwhile: Meanwhile;
   readonly #steps: PipelinedStep[] = [];
   #launched = 0;
 
@@ -33,11 +34,13 @@ export class StepPipeline {
     readonly forward: ForwardStage;
     readonly events: EventSink;
     readonly depth: number;
+    readonly meanwhile: Meanwhile;
   }) {
     this.#clock = options.clock;
     this.#forward = options.forward;
     this.#events = options.events;
     this.#depth = options.depth;
+    this.#meanwhile = options.meanwhile;
   }
 
   /** Forwards that were launched so far. */
@@ -92,7 +95,7 @@ export class StepPipeline {
   async read(): Promise<KvTransceiverError | null> {
     const oldest = this.#steps[0];
     if (oldest === undefined) return null;
-    const result = await oldest.flight.result;
+    const result = await this.#meanwhile(oldest.flight.result);
     if (!(result instanceof Error) && result.refused.size > 0) await this.#forward.judge(result.refused);
     oldest.result = result;
     return result instanceof Error ? result : null;

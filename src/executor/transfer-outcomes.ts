@@ -27,24 +27,36 @@ export class TransferOutcomes {
 
   /** Collects what settled. @returns false when there is nothing to do for `apply` and `cancelPending` */
   look(): boolean {
-    this.#settled = this.#o.transceiver.takeSettled();
+    const settled = this.#o.transceiver.takeSettled();
+    this.#settled = this.#settled.length === 0 ? settled : [...this.#settled, ...settled];
     return this.#settled.length > 0 || this.hasCancels;
   }
 
-  /** In portions: thousands that end at once must not hold up the event loop. */
-  async apply(): Promise<void> {
+  /**
+   * In portions: thousands that end at once must not hold up the event loop.
+   * @param isMeant the others are left for the next call
+   */
+  async apply(isMeant: (entry: Entry) => boolean = () => true): Promise<void> {
     const { turns, table, endings } = this.#o;
-    for (const settled of this.#settled) {
+    const news = this.#settled;
+    this.#settled = [];
+    const left: Settled[] = [];
+    for (const settled of news) {
       if (turns.isSpentBySmall()) await turns.nextTurn();
       const entry = table.find(settled.request);
       // An ended request: its outcome was decided here, and the ledger alone says when its pages are free.
       if (entry === undefined || entry.outcome !== null) continue;
+      if (!isMeant(entry)) {
+        left.push(settled);
+        continue;
+      }
       try {
         this.#settle(entry, settled);
       } catch (error) {
         endings.fail(entry, typedError(error, `transfer of request ${settled.request.id}`));
       }
     }
+    this.#settled = left;
   }
 
   /** There are cancels that could not take effect yet. */
@@ -52,12 +64,12 @@ export class TransferOutcomes {
     return this.#o.table.cancelling.size > 0;
   }
 
-  /** Asks again for each of them; in portions, too. */
-  async cancelPending(): Promise<void> {
+  /** Asks again for each of them that is meant; in portions, too. */
+  async cancelPending(isMeant: (entry: Entry) => boolean = () => true): Promise<void> {
     const { turns, table, admission, transceiver, endings } = this.#o;
     for (const entry of table.cancelling) {
       if (turns.isSpentBySmall()) await turns.nextTurn();
-      if (entry.outcome !== null) continue;
+      if (entry.outcome !== null || !isMeant(entry)) continue;
       admission.leaveLine(entry.request);
       try {
         const ended = !isAwaited(entry) || transceiver.cancelRequest(entry.request, 'cancelled by its user');

@@ -31,6 +31,13 @@ export class WakeSignal {
     this.#wake = null;
   }
 
+  /** What waited goes on for another reason; whether it is raised stays as it is. */
+  stopWaiting(): void {
+    this.#timer?.cancel();
+    this.#timer = null;
+    this.#wake = null;
+  }
+
   /** Resolves at the next `raise`, or after `timeoutMs` (null = no limit). */
   wait(timeoutMs: number | null): Promise<void> {
     const woken = new Promise<void>((resolve) => {

@@ -351,7 +351,7 @@ function isGentle(plan: Plan): boolean {
 const STARVED: ReadonlySet<string> = new Set(['ERR_KVT_RESOURCE', 'ERR_KVT_REQUEST_TOO_LARGE']);
 
 /** The same, as the other side tells it. */
-const STARVED_TEXTS: readonly string[] = ['transferQueueTimeoutMs', 'no blocks for its prompt'];
+const STARVED_TEXTS: readonly string[] = ['transferQueueTimeoutMs', 'no blocks for '];
 
 /** Nothing went wrong, so nothing may fail. */
 function checkUnfounded(cluster: Cluster): void {

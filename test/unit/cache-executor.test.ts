@@ -288,7 +288,7 @@ describe.each(SCHEDULES)('admission, %s', (schedule) => {
     const sender = setup(schedule, { layerGroups }, ReservingCacheManager);
     const request = contextRequest(2, 64);
     expect(() => sender.executor.submit(request)).toThrow(RequestTooLargeError);
-    expect(() => sender.executor.submit(request)).toThrow(/16 slots of layer group 1, which has 4/);
+    expect(() => sender.executor.submit(request)).toThrow(/needs 16 blocks .* layer group 1 has 4 in all/);
     expect(sender.executor.stats().live).toBe(0);
   });
 

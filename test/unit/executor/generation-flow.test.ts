@@ -214,8 +214,10 @@ describe.each(SCHEDULES)('blocks, %s', (schedule) => {
     // Chunks of 4 blocks: all but the last are under way before blocks run out.
     const ahead = schedule === 'overlap' ? ['forward 1[16,32)'] : [];
     const promptLen = 32 + 16 * ahead.length;
-    const h = harness({ schedule, slotCount: 20 + 4 * ahead.length, chunkTokens: 16 });
+    const h = harness({ schedule, slotCount: 21 + 4 * ahead.length, chunkTokens: 16 });
     h.engine.manual = true;
+    // It may give its block back at any time, so that nobody is given up for lack of blocks.
+    h.executor.submit(generationRequest(3, 4, 1));
     h.executor.submit(aggregateRequest(1, promptLen, 1));
     await h.clock.turn(20);
     h.cache.stolen = 16;
@@ -227,7 +229,7 @@ describe.each(SCHEDULES)('blocks, %s', (schedule) => {
     // Two blocks come back: enough for the receive, not for the chunk of the earlier prompt.
     h.cache.stolen = 13;
     await h.clock.run(300);
-    expect(h.take('computed', 'done')).toEqual(['forward 1[0,16)', ...ahead]);
+    expect(h.take('computed', 'done')).toEqual(['receive 3 0', 'forward 1[0,16)', ...ahead]);
     h.cache.stolen = 10;
     await h.clock.run(100);
     // Two blocks are left behind that chunk. The plain schedule looks again when its forward has ended.
