@@ -158,6 +158,20 @@ function sessionsFigures() {
   });
 }
 
+/** Settings of a replay that are no options of it, or say where its output goes. */
+const NO_OPTIONS = new Set(
+  'trace json report memory engine gpus path copyBlocks tokensPerHashId arrivalsOverMs context generation'.split(' '),
+);
+/** The command that a result was made with, all options named: defaults may change, and the figures with them. */
+function traceCommand(settings) {
+  // One rank is what a side has that nobody says more of.
+  const isOneRank = (key, value) => /(Tp|Pp|Cp)$/.test(key) && String(value) === '1';
+  const options = Object.entries(settings)
+    .filter(([key, value]) => !NO_OPTIONS.has(key) && value !== null && !isOneRank(key, value))
+    .map(([key, value]) => `--${key.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)} ${value}`);
+  return `npm run bench -- trace --trace ${basename(settings.trace)} ${options.sort().join(' ')}`;
+}
+
 /** A replay of a whole trace; its JSON is kept without the samples of the requests. */
 function traceFigures() {
   return newestResults('trace').flatMap((result) => {
@@ -175,7 +189,11 @@ function traceFigures() {
     ]);
     const seconds = results.reduce((sum, row) => sum + row.durationMs, 0) / 1000;
     return [
-      `${basename(settings.trace)}, ${settings.speedUp} x as fast, lengths x ${settings.lengthScale}, in ${seconds.toFixed(0)} s of replay; times in ms.`,
+      `${basename(settings.trace)}, ${settings.speedUp} x as fast, lengths x ${settings.lengthScale}, in ${seconds.toFixed(0)} s of replay; times in ms. Made with`,
+      '',
+      '```sh',
+      traceCommand(settings),
+      '```',
       '',
       ...table(['variant', 'done', 'TTFT p50', 'p90', 'p99', 'TBT p50', 'good', 'hit', 'wrong bytes'], rows),
       '',

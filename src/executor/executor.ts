@@ -1,4 +1,4 @@
-import type { RequestId } from '../cache/kv-cache-manager.js';
+import type { KvCacheManager, RequestId } from '../cache/kv-cache-manager.js';
 import type { Clock } from '../clock.js';
 import { checkDeadline } from '../deadline.js';
 import { ArgumentError, StateError } from '../errors.js';
@@ -45,6 +45,7 @@ const TRANSFER_TIMEOUT_MS = 60_000;
  */
 export class Executor {
   readonly #clock: Clock;
+  readonly #cache: KvCacheManager;
   readonly #events: EventSink;
   readonly #counters = new Counters();
   readonly #table: RequestTable;
@@ -132,6 +133,7 @@ export class Executor {
     });
     const pipeline = new StepPipeline({ clock, forward, events, depth: stepsInFlight, meanwhile });
     this.#clock = clock;
+    this.#cache = cache;
     this.#events = events;
     this.#generation = generation;
     this.#table = table;
@@ -167,7 +169,8 @@ export class Executor {
 
   /**
    * Accepts a request (made by `createRequest`); `events.onFinished` comes exactly once.
-   * @throws ArgumentError for a request no executor can run, or an id in use, its own or the one that both servers know it by
+   * @throws ArgumentError for a request no executor can run, or an id in use, its own or the one that both servers know it by. Its own is in use as
+   *   long as a transfer may touch the pages of a request that had it, also when that has ended
    * @throws RequestTooLargeError when it can never fit the pool, or its draft tokens the slot that travels with the pages
    * @throws StateError once `close` was called
    */
@@ -187,7 +190,10 @@ export class Executor {
         `request ${request.id}: its disaggregated id ${requestKey(request)} is that of request ${other.id}; ids are unique among live requests of a server`,
       );
     if (this.#ranks !== null) this.#ranks.submit(request, events);
-    else this.#context.added(this.#table.add(request, events, this.#clock.now()));
+    else {
+      this.#assertReleased(request.id);
+      this.#context.added(this.#table.add(request, events, this.#clock.now()));
+    }
     this.#wake.raise();
     this.#events.submitted(request, this.#clock);
   }
@@ -261,6 +267,14 @@ export class Executor {
     const { liveCount, openCount, failedAtClose } = this.#loop;
     // Those that the loop has begun to fail are counted, whether or not it came to them.
     return { drained: liveCount === 0 && failedAtClose === 0, failed: failedAtClose === 0 ? openCount : failedAtClose };
+  }
+
+  /** Several ranks give pages back at different times; they find this out together, when all of them have the request. */
+  #assertReleased(id: RequestId): void {
+    if (this.#table.byId(id) !== undefined || !this.#cache.isPinned(id)) return;
+    throw new ArgumentError(
+      `request id ${id} is in use: its former request has ended, and a transfer may still touch its pages; give every request an id of its own`,
+    );
   }
 
   /** The loop ends its requests, thousands in portions, also one that waits for a forward. */

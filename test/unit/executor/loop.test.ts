@@ -85,6 +85,28 @@ describe.each(SCHEDULES)('submit, %s', (schedule) => {
     expect(h.take().filter((line) => line.startsWith('finished'))).toHaveLength(2);
   });
 
+  it('refuses the id of a request that has ended while a transfer may touch its pages, and takes it when it may not', async () => {
+    const h = harness({ schedule });
+    const former = contextRequest(1, 8);
+    h.executor.submit(former);
+    await h.clock.turn(20);
+    h.cache.pin(1);
+    h.transceiver.settle(former, 'failed', { error: new PeerLostError('gone') });
+    await h.clock.turn(20);
+    expect([h.executor.stats().live, h.cache.isPinned(1)]).toEqual([0, true]);
+    for (const again of [contextRequest(1, 8), aggregateRequest(1, 4, 1)]) {
+      expect(() => h.executor.submit(again)).toThrow(ArgumentError);
+      expect(() => h.executor.submit(again)).toThrow(
+        /^request id 1 is in use: .* may still touch its pages; .* of its own$/,
+      );
+    }
+    expect(h.executor.stats().live).toBe(0);
+    h.cache.unpin(1);
+    h.executor.submit(aggregateRequest(1, 4, 1));
+    await h.clock.turn(20);
+    expect(h.take().at(-1)).toBe('finished 1 completed GENERATION_COMPLETE');
+  });
+
   it('refuses a request that was run before', async () => {
     const h = harness({ schedule });
     const request = aggregateRequest(1, 4, 1);
