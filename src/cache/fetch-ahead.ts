@@ -16,16 +16,20 @@ interface Offloaded {
 
 /**
  * Role: brings what of a prompt is on the host to the device before the prompt is taken, in portions: taking a long one is then no long turn.
- * Ownership: nobody's. What was brought is content that nobody holds, like that of a request which has ended. So nothing is left over when the
- *   prompt is never taken, and what others evicted meanwhile is fetched in one turn with the rest when it is.
+ * Ownership: nobody's. What was brought is content that nobody holds, like that of a request which has ended: nothing is left over when the prompt is
+ *   never taken.
  * Ordering: the deepest blocks first, as they are the first to be evicted. The prefix is made the most recently used before that, on the device and
- *   the host, and nothing is brought where there is not room for all of it beside: bringing one block evicts no other.
+ *   the host, and nothing is brought where there is not room for all of it beside: bringing one block evicts no other of them. Once others have
+ *   changed what is where, that is no longer so, and whoever goes on begins anew.
  */
 export class FetchAhead {
-  readonly hashes: readonly string[];
+  readonly #groups: readonly GroupPages[];
+  readonly #hashes: readonly string[];
   readonly #matcher: PrefixMatcher;
   /** By group; null: nothing of it is on the host. */
   readonly #offloaded: readonly (Offloaded | null)[];
+  /** Of content and use, after the newest portion. */
+  #version = 0;
 
   /**
    * @param blocks of the prompt, as the newest match found them
@@ -45,13 +49,25 @@ export class FetchAhead {
     groups.forEach((pages, group) => {
       touch(pages, matcher.foundIn(group).places(0, blocks), neededOf(pages, blocks));
     });
-    return new FetchAhead(hashes, matcher, offloaded);
+    return new FetchAhead(groups, hashes, matcher, offloaded);
   }
 
-  private constructor(hashes: readonly string[], matcher: PrefixMatcher, offloaded: readonly (Offloaded | null)[]) {
-    this.hashes = hashes;
+  private constructor(
+    groups: readonly GroupPages[],
+    hashes: readonly string[],
+    matcher: PrefixMatcher,
+    offloaded: readonly (Offloaded | null)[],
+  ) {
+    this.#groups = groups;
+    this.#hashes = hashes;
     this.#matcher = matcher;
     this.#offloaded = offloaded;
+    this.#version = this.#versions();
+  }
+
+  /** Whether it goes on for these hashes: nobody else has changed since what is where. */
+  isOf(hashes: readonly string[]): boolean {
+    return this.#hashes === hashes && this.#version === this.#versions();
   }
 
   /** Brings `blocks` more in each group. @returns true when none is left, or there is no room any more */
@@ -63,7 +79,12 @@ export class FetchAhead {
       this.#bring(group, one, Math.max(0, one.left - blocks));
       left += one.left;
     }
+    this.#version = this.#versions();
     return left === 0;
+  }
+
+  #versions(): number {
+    return this.#groups.reduce((sum, { contentVersion, slots }) => sum + contentVersion + slots.useVersion, 0);
   }
 
   #bring(group: number, one: Offloaded, from: number): void {
@@ -73,13 +94,13 @@ export class FetchAhead {
     let count = 0;
     for (let index = from; index < one.left; index++) {
       const ordinal = ordinals[index] as number;
-      const hash = this.hashes[ordinal] as string;
-      // Others had their turn since it was found.
+      const hash = this.#hashes[ordinal] as string;
+      // The portion itself may have evicted it, where there was less room than was thought.
       const hostSlot = pages.slots.find(hash) === null ? host.find(hash) : null;
       if (hostSlot === null) continue;
       host.hold(hostSlot);
       const slot = pages.fetch(host, hostSlot, hash);
-      found.moved(this.hashes, ordinal, slot);
+      found.moved(this.#hashes, ordinal, slot);
       slots[count++] = slot;
     }
     pages.slots.releaseAll(slots, 0, count);

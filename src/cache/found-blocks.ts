@@ -128,7 +128,7 @@ export class FoundBlocks {
     return hostSlot === null ? ABSENT : offloadedIn(hostSlot);
   }
 
-  /** Whether `#find` would say the same of a block that it said of it before, mostly without looking for it. */
+  /** Whether `#find` would say the same of a block that it said of it before: on the device without looking for it. */
   #isStill(place: number, ordinal: number, hash: string): boolean {
     const { slots, host } = this.pages;
     if (place >= 0) return slots.generationOf(place) === this.#numbers[ordinal * FIELDS + GENERATION];

@@ -107,7 +107,7 @@ export class GroupPages {
     this.#fill(slot, this.#moves.add({ kind: 'onboard', group: this.#index, hostSlot, slot, tokenCount }));
   }
 
-  /** Held content of the host, into a slot of its own that one request owns. The host keeps it too. */
+  /** Held content of the host, into a slot of its own with one owner. The host keeps it too, and holds it no more. */
   fetch(host: HostTier, hostSlot: number, hash: string): number {
     const slot = this.slots.allocate();
     this.onboard(hostSlot, slot, this.group.tokensPerBlock);

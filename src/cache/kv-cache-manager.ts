@@ -89,6 +89,7 @@ export interface KvCacheManager {
    * Looks for `blocks` more blocks of a prompt that `addRequest` is given next, with the same array of hashes, so that admitting a long prompt is
    * not one long turn; changes nothing that anybody else sees. Absent: `addRequest` looks for all of them.
    * @returns true when none is left to look for
+   * @throws ArgumentError for `blocks` that is no positive integer
    */
   lookAhead?(prompt: CachePrompt, blocks: number): boolean;
 
@@ -96,7 +97,8 @@ export interface KvCacheManager {
    * Brings at most `blocks` blocks per layer group of a prompt that `addRequest` is given next, with the same array of hashes and after `lookAhead`, from
    * the host to the device, so that admitting it fetches few of them itself. They are content that nobody owns, whether the prompt is admitted or not.
    * Absent: `addRequest` fetches all.
-   * @returns true when none is left, or there is no room for all of them
+   * @returns true when none is left, there is no room for all of them, or there were no more than `blocks` to begin with: those are left to `addRequest`
+   * @throws ArgumentError for `blocks` that is no positive integer
    */
   fetchAhead?(prompt: CachePrompt, blocks: number): boolean;
 
@@ -123,6 +125,7 @@ export interface KvCacheManager {
    * long turn. Nobody can read them before, and whoever frees the request gives them back. Absent: `ensureCapacity` takes all.
    * @returns true when none is left to take, or not all can be had now
    * @throws RangeError as `ensureCapacity` does
+   * @throws ArgumentError for `blocks` that is no positive integer
    */
   growAhead?(request: RequestId, blocks: number, endToken: number, firstToken?: number): boolean;
 

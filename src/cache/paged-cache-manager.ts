@@ -105,11 +105,13 @@ export abstract class PagedCacheManager implements KvCacheManager {
   }
 
   lookAhead(prompt: CachePrompt, blocks: number): boolean {
+    checkPortion(blocks);
     this.#checkPrompt(prompt);
     return this.#reuse.lookAhead(prompt, blocks);
   }
 
   fetchAhead(prompt: CachePrompt, blocks: number): boolean {
+    checkPortion(blocks);
     this.#checkPrompt(prompt);
     const isDone = this.#reuse.fetchAhead(prompt, blocks);
     this.#moves.flush();
@@ -128,6 +130,7 @@ export abstract class PagedCacheManager implements KvCacheManager {
   }
 
   growAhead(request: RequestId, blocks: number, endToken: number, firstToken?: number): boolean {
+    checkPortion(blocks);
     const resident = this.#resident(request);
     const { growths, fits } = this.#planGrowth(resident, endToken, firstToken);
     if (!fits) return true;
@@ -412,6 +415,10 @@ export abstract class PagedCacheManager implements KvCacheManager {
     if (resident === undefined) throw new ArgumentError(`request ${request} is not in the cache`);
     return resident;
   }
+}
+
+function checkPortion(blocks: number): void {
+  if (!isPositive(blocks)) throw new ArgumentError(`blocks must be a positive integer, got ${String(blocks)}`);
 }
 
 /** Sinks are part of a transfer wherever its window begins. */

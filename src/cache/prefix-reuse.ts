@@ -65,6 +65,7 @@ export class PrefixReuse {
   }
 
   take(prompt: CachePrompt): TakenPrefix {
+    this.#fetching = null;
     const blocks = this.#match(prompt);
     const part = this.#partAfter(prompt, blocks);
     let contentAfter = 0;
@@ -99,7 +100,7 @@ export class PrefixReuse {
   /** Brings `blocks` more blocks of a prompt that is taken next, in each group, from the host. @returns true when none is left that it may bring */
   fetchAhead(prompt: CachePrompt, blocks: number): boolean {
     const { blockHashes } = prompt;
-    if (this.#fetching?.hashes !== blockHashes) {
+    if (this.#fetching?.isOf(blockHashes) !== true) {
       const found = this.#matcher.match(blockHashes, this.#mostBlocks(prompt));
       this.#fetching = FetchAhead.begin(this.#groups, this.#matcher, blockHashes, found, blocks);
     }

@@ -35,6 +35,7 @@ export class SlotPool {
   #freeCount: number;
   #pinned = 0;
   #contentVersion = 0;
+  #useVersion = 0;
 
   /** `onEvicted`: the content has lost its slot, which is about to be handed out. */
   constructor(slotCount: number, random: SeededRandom, onEvicted: (slot: number, hash: string) => void = () => {}) {
@@ -58,6 +59,7 @@ export class SlotPool {
 
   /** A slot with one owner and no content. Evicts the least recently used content when no slot is free. */
   allocate(): number {
+    this.#useVersion++;
     const slot = this.#freeCount > 0 ? this.#takeFree() : this.#evictOldest();
     this.#numbers[slot * FIELDS + USE] = OWNER;
     return slot;
@@ -71,6 +73,11 @@ export class SlotPool {
   /** As long as it stays the same, no content has come or gone, and `find` says what it said before. */
   get contentVersion(): number {
     return this.#contentVersion;
+  }
+
+  /** As long as it stays the same, nobody has taken or given back a slot, and what is evicted next is what was. */
+  get useVersion(): number {
+    return this.#useVersion;
   }
 
   /** As long as it stays the same, the slot holds the content that `find` found in it. */
@@ -96,12 +103,14 @@ export class SlotPool {
 
   /** One more request owns a slot that `find` returned. */
   share(slot: number): void {
+    this.#useVersion++;
     if (this.isIdle(slot)) this.#reusable.remove(slot);
     this.#numbers[slot * FIELDS + USE] = this.#useOf(slot) + OWNER;
   }
 
   /** As `share`, of each. This and its like see a million tokens in one turn, so that nothing is called for each slot that need not be. */
   shareAll(slots: Int32Array, begin = 0, end = slots.length): void {
+    this.#useVersion++;
     const numbers = this.#numbers;
     const reusable = this.#reusable;
     for (let index = begin; index < end; index++) {
@@ -119,6 +128,7 @@ export class SlotPool {
 
   /** The last one first: what is evicted first is then the deepest block, which the fewest prompts share. */
   releaseAll(slots: Int32Array, begin = 0, end = slots.length): void {
+    this.#useVersion++;
     const numbers = this.#numbers;
     for (let index = end - 1; index >= begin; index--) {
       const slot = slots[index] as number;
@@ -155,6 +165,7 @@ export class SlotPool {
 
   /** The last one first, as `releaseAll`. */
   unpinAll(slots: Int32Array, begin = 0, end = slots.length): void {
+    this.#useVersion++;
     const numbers = this.#numbers;
     for (let index = end - 1; index >= begin; index--) {
       const slot = slots[index] as number;

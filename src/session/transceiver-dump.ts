@@ -96,7 +96,7 @@ export interface PeerDump {
   readonly silentMs: number;
 }
 
-/** Everything live in one transceiver, bounded in size. JSON-serialisable; what is oldest comes first, holds by the number of their request. */
+/** Everything live in one transceiver, bounded in size. JSON-serialisable; lists are in order of arrival, holds by the number of their request. */
 export interface TransceiverDump {
   readonly endpoint: string;
   readonly incarnation: string;
@@ -121,12 +121,8 @@ export function transceiverDump(seen: Inspected, maxEntries = DEFAULT_MAX_ENTRIE
     incarnation: hex(seen.incarnation),
     lifecycle: seen.lifecycle,
     stats: { ...stats, peers: stats.peers.slice(0, most), fallbacks: stats.fallbacks.slice(0, most) },
-    send: oldest(sender.inspected.sessions, most, (session) => session.createdAtMs).map((session) =>
-      sendDump(session, nowMs),
-    ),
-    receive: oldest(receiver.sessions, most, (session) => session.startedAtMs).map((session) =>
-      receiveDump(session, nowMs),
-    ),
+    send: sender.inspected.sessions.slice(0, most).map((session) => sendDump(session, nowMs)),
+    receive: [...receiver.sessions].slice(0, most).map((session) => receiveDump(session, nowMs)),
     holds: [...ledger.holdStates]
       .sort(([a], [b]) => a - b)
       .slice(0, most)
@@ -227,15 +223,6 @@ function countTasks(tasks: readonly SendTask[]): Record<string, number> {
   const counts: Record<string, number> = {};
   for (const { state } of tasks) counts[state] = (counts[state] ?? 0) + 1;
   return counts;
-}
-
-/** Of those that began together the one of the lower request first. */
-function oldest<T extends { readonly request: { readonly id: number } }>(
-  sessions: Iterable<T>,
-  most: number,
-  beganAtMs: (session: T) => number,
-): T[] {
-  return [...sessions].sort((a, b) => beganAtMs(a) - beganAtMs(b) || a.request.id - b.request.id).slice(0, most);
 }
 
 function hex(value: bigint): string {

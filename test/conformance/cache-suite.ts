@@ -111,6 +111,14 @@ export function describeCacheManager(name: string, create: CreateManager): void 
         expect(() => cache.growAhead(3, 4, 40)).toThrow(ArgumentError);
       });
 
+      it.each([0, -1, 1.5, Number.NaN, Infinity])('refuses portions of %s blocks', (blocks) => {
+        const cache = plainManager(create, group(20));
+        cache.addRequest(1, prompt(16));
+        expect(() => cache.lookAhead(prompt(16), blocks)).toThrow(ArgumentError);
+        expect(() => cache.fetchAhead(prompt(16), blocks)).toThrow(ArgumentError);
+        expect(() => cache.growAhead(1, blocks, 16)).toThrow(ArgumentError);
+      });
+
       it('is found so as in one go, without what was evicted since it was looked for', () => {
         const found = (ahead: boolean, evicted: number) => {
           const cache = plainManager(create, group(20), group(20, { windowSize: 16 }));

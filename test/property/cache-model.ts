@@ -170,8 +170,8 @@ export class CacheModel {
   }
 
   /**
-   * What is brought before the prompt is admitted is content that nobody holds; and as long as nobody else does anything, it costs the prompt nothing
-   * that it would have found.
+   * What is brought before the prompt is admitted is content that nobody holds, and costs the prompt nothing of what it would have found,
+   * whatever others do between.
    */
   async #fetchAhead(
     tokens: readonly number[],
@@ -180,23 +180,26 @@ export class CacheModel {
     between: (portion: number) => Promise<void>,
   ): Promise<void> {
     const receives = prompt.firstToken !== undefined;
-    const found = this.#expectedHit(tokens, receives).blocks;
+    let found = this.#expectedHit(tokens, receives).blocks;
     while (!this.cache.lookAhead(prompt, 2));
-    let isAlone = true;
+    let isBegun = false;
     for (let portions = 0; ; portions++) {
       const { handed } = this.memory;
       const isDone = this.cache.fetchAhead(prompt, portion);
       if (handed.length > this.#handedBefore) {
-        if (portions === 0) this.#touchPrefix(tokens, found);
+        if (!isBegun) this.#touchPrefix(tokens, found);
+        isBegun = true;
         this.#noteBrought(tokens, found, portion);
         this.seen.ahead++;
         this.check(0, 0);
       }
-      if (isAlone) expect(this.#expectedHit(tokens, receives).blocks).toBe(found);
+      expect(this.#expectedHit(tokens, receives).blocks).toBe(found);
       if (isDone) return;
       const before = this.#now;
       await between(portions);
-      isAlone &&= this.#now === before;
+      // It is begun anew when others have changed anything.
+      isBegun &&= this.#now === before;
+      found = this.#expectedHit(tokens, receives).blocks;
     }
   }
 
@@ -259,14 +262,14 @@ export class CacheModel {
       for (let ordinal = request.tableEnd; ordinal < tableEnd; ordinal++) {
         if (this.#geometry.isSeen(index, ordinal, next)) wanted.push(ordinal);
       }
-      // A reserving manager keeps what it has, unless the new blocks would not follow on it.
+      // A reserving manager keeps what it has, unless the new blocks would not follow on it, or it receives: then it needs the final window.
       const firstBehindSinks = wanted.find((ordinal) => ordinal * TPB >= group.sinkTokens) ?? tableEnd;
       const breaks = firstBehindSinks > Math.max(request.tableEnd, Math.ceil(group.sinkTokens / TPB));
       const dropped = [...own.keys()].filter(
         (ordinal) =>
           grows &&
           ordinal * TPB >= group.sinkTokens &&
-          (reserving ? breaks : !this.#geometry.isSeen(index, ordinal, next)),
+          (reserving && next === request.computed ? breaks : !this.#geometry.isSeen(index, ordinal, next)),
       );
       return { wanted, dropped };
     });

@@ -294,6 +294,31 @@ describe('GroupPages', () => {
     expect(found.hasOffloaded).toBe(false);
   });
 
+  it('finds nothing in a slot that a block was moved to and has left since', () => {
+    const { made, keep } = pages(2, 2);
+    const found = new FoundBlocks(made);
+    // What is in this slot has left it once: the number that is kept for the first block of a prompt.
+    for (const hash of ['w', 'x', 'y']) keep(hash);
+    const reused = made.slots.find('y') as number;
+    expect([made.slots.generationOf(reused), found.lookUp(['y'], 1)]).toEqual([1, 1]);
+    const other = 1 - reused;
+    const hashes = ['w'];
+    expect([made.place('w'), found.lookAhead(hashes, 1, 1)]).toEqual(['offloaded', 1]);
+    made.slots.share(reused);
+    const { host } = made;
+    const hostSlot = host?.find('w') as number;
+    host?.hold(hostSlot);
+    const slot = made.fetch(host as HostTier, hostSlot, 'w');
+    expect(slot).toBe(other);
+    found.moved(hashes, 0, slot);
+    expect(found.hasOffloaded).toBe(false);
+    made.slots.release(slot);
+    const generation = made.slots.generationOf(slot);
+    keep('z');
+    expect([made.slots.find('z'), made.slots.generationOf(slot)]).toEqual([slot, generation + 1]);
+    expect([found.lookUp(hashes, 1), found.hasOffloaded]).toEqual([1, true]);
+  });
+
   it('has another version of its content whenever some came or went, and only then', () => {
     const { made, keep } = pages(1, 1);
     const versions = [made.contentVersion];
