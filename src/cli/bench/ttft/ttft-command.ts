@@ -53,7 +53,6 @@ export async function ttftCommand(args: readonly string[]): Promise<number> {
     cluster.startRun();
     for (const group of groups) {
       progress.show(group.label);
-      if (group.standing !== undefined) await cluster.restore(group.standing);
       await runGroup(
         cluster,
         group,

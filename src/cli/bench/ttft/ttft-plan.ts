@@ -63,7 +63,7 @@ export async function planRun(args: readonly string[]): Promise<TtftPlan> {
   const groups =
     options.trace === null
       ? planClosedLoop(options, shapes, concurrency)
-      : planTrace(options, shapes, readTrace(options.trace, options.requests), concurrency);
+      : planTrace(options, readTrace(options.trace, options.requests));
   if (groups.length === 0) throw new UsageError('--variants: nothing is left to run; choose another variant');
   const pools = poolSizes(options, concurrency, preset, shapes, groups);
   await requireAgent('--agent', options.agent);

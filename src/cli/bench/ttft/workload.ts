@@ -5,7 +5,7 @@ import type { TraceRequest } from '../request-trace.js';
 import { mixSeed } from '../seeded-random.js';
 import type { Shapes } from '../shape/shapes-of.js';
 import { stripeTokens } from '../shape/side-shape.js';
-import { inRounds, type StandingCaches } from '../trace/rounds.js';
+import type { StandingCaches } from '../trace/rounds.js';
 import type { StandingPrompt } from '../trace/standing-prompts.js';
 import { TTFT_VARIANTS, type TtftOptions } from './ttft-options.js';
 import { contextWarmTokens, generationWarmTokens } from './variants.js';
@@ -127,23 +127,15 @@ export function randomRequest(
   };
 }
 
-/** Rounds of a replay here: its requests are few. */
-const TRACE_ROUNDS = 3;
-
 /**
- * Open loop: each variant replays the same arrivals, in turns. The salt keeps one variant's prompts out of the next one's cache hits.
- * @param concurrency requests that a pool of no stated size has room for
+ * Open loop: each variant replays the same arrivals, one variant after the other, so that each finds what it left itself. The salt keeps one variant's
+ * prompts out of the next one's cache hits.
  */
-export function planTrace(
-  options: TtftOptions,
-  shapes: Shapes,
-  trace: readonly TraceRequest[],
-  concurrency: number,
-): readonly RequestGroup[] {
+export function planTrace(options: TtftOptions, trace: readonly TraceRequest[]): readonly RequestGroup[] {
   const start = trace[0]?.timestampMs ?? 0;
   // How much of a prompt is found is the trace's to say: early prefixes may come up in any.
   const variants = variantsFor(options, 1).filter((variant) => variant !== 'ideal');
-  const whole = variants.map((variant, index) => {
+  return variants.map((variant, index) => {
     const salt = mixSeed(options.seed, index);
     const requests = trace.map((entry, request) => ({
       variant,
@@ -158,9 +150,6 @@ export function planTrace(
     }));
     return { label: `${variant} trace`, requests };
   });
-  const longestFirst = trace.map(({ inputTokens }) => inputTokens).sort((a, b) => b - a);
-  const poolTokens = options.poolTokens ?? longestFirst.slice(0, concurrency).reduce((sum, tokens) => sum + tokens, 0);
-  return inRounds(whole, TRACE_ROUNDS, standingCaches(options, shapes, poolTokens, true));
 }
 
 /** What a variant may find again of its round before. A hybrid model finds nothing. */
