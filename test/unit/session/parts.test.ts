@@ -263,7 +263,7 @@ describe('AuxBuffer', () => {
     ['firstLogProbs', ['-1']],
     ['promptLen', 2 ** 32],
     ['cachedTokens', -1],
-  ])('refuses what would arrive as another number: %s %j', async (field, value) => {
+  ])('refuses what would arrive as another number: %s %s', async (field, value) => {
     const aux = await buffer(1);
     const slot = aux.allocate();
     expect(() => aux.pack(slot, { ...small, [field]: value })).toThrow(ArgumentError);
