@@ -29,7 +29,7 @@ export class FetchAhead {
   /** By group; null: nothing of it is on the host. */
   readonly #offloaded: readonly (Offloaded | null)[];
   /** Of content and use, after the newest portion. */
-  #version = 0;
+  #version: number;
 
   /**
    * @param blocks of the prompt, as the newest match found them

@@ -101,15 +101,15 @@ export class CacheAdmission implements CapacityPort {
     const { layerGroups, tokensPerBlock } = this.#cache;
     // Bounded: who asks the manager about other prompts meanwhile makes it begin anew.
     const most = layerGroups.length * (1 + request.promptTokens.length / tokensPerBlock / BLOCKS_PER_LOOK);
-    const inPortions = async (isDone: () => boolean | undefined): Promise<void> => {
+    const untilDone = async (isDone: () => boolean | undefined): Promise<void> => {
       for (let portions = most; portions > 0 && isDone() === false; portions--)
         if (turns.isSpent()) await turns.nextTurn();
     };
     try {
       const prompt = this.#promptOf(request);
       this.#ahead = { request, prompt };
-      await inPortions(() => this.#cache.lookAhead?.(prompt, BLOCKS_PER_LOOK));
-      await inPortions(() => this.#cache.fetchAhead?.(prompt, BLOCKS_PER_LOOK));
+      await untilDone(() => this.#cache.lookAhead?.(prompt, BLOCKS_PER_LOOK));
+      await untilDone(() => this.#cache.fetchAhead?.(prompt, BLOCKS_PER_LOOK));
     } catch {
       // `addRequest` is given the same, and what it throws ends the request.
     }
